@@ -1,0 +1,220 @@
+"""Every error a user can meet, with the exit code the command line ends with."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+__all__ = [
+    "CheckpointNotFoundError",
+    "ConfigError",
+    "DataError",
+    "DivergenceError",
+    "ExitCode",
+    "ExperimentNotFoundError",
+    "HookError",
+    "HostFieldError",
+    "IncompatibleError",
+    "IntegrityError",
+    "LockedError",
+    "MetricError",
+    "MissingExtraError",
+    "NitroError",
+    "NitroWarning",
+    "NotFoundError",
+    "OptimizerError",
+    "PresetError",
+    "PresetNotFoundError",
+    "RoutingError",
+    "RunNotFoundError",
+    "ScheduleError",
+    "StorageError",
+    "nearest",
+]
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the `nitro` command; `docs/command-line.md` explains each."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    INCOMPATIBLE = 4
+    INTEGRITY = 5
+    DIVERGED = 6
+    STOPPED = 75
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
+    """Return up to `limit` of `candidates` that look like `name`, the closest first."""
+    pool = sorted(set(candidates))
+    folded = {c.casefold(): c for c in pool}
+    close = difflib.get_close_matches(name.casefold(), folded, n=limit, cutoff=0.55)
+    return tuple(folded[c] for c in close)
+
+
+class NitroWarning(UserWarning):
+    """A fallback was taken or something looks wrong; the run goes on."""
+
+
+class NitroError(Exception):
+    """Base of all errors that nitro raises on purpose.
+
+    Args:
+        what: what happened, one sentence.
+        where: the place: file, key path, hook, split, leaf.
+        why: the reason it is refused.
+        fix: what to do about it.
+        nearest: valid names close to the one given.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        why: str | None = None,
+        fix: str | None = None,
+        nearest: Iterable[str] = (),
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.fix = fix
+        self.nearest = tuple(nearest)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.nearest:
+            lines.append(f"  did you mean: {', '.join(self.nearest)}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The error as a JSON-ready mapping, for `--json`."""
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "where": self.where,
+            "why": self.why,
+            "fix": self.fix,
+            "nearest": list(self.nearest),
+            "exit_code": int(self.exit_code),
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.what, self.where, self.why, self.fix, self.nearest))
+
+
+def _rebuild(
+    cls: type[NitroError],
+    what: str,
+    where: str | None,
+    why: str | None,
+    fix: str | None,
+    close: tuple[str, ...],
+) -> NitroError:
+    return cls(what, where=where, why=why, fix=fix, nearest=close)
+
+
+class ConfigError(NitroError):
+    """A field, a knob or an option has a value that cannot be used."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PresetError(ConfigError):
+    """A preset file does not fit its experiment; all problems of the file are listed."""
+
+
+class HostFieldError(ConfigError):
+    """Traced code read a Host field."""
+
+
+class RoutingError(ConfigError):
+    """A hook asks for a batch field that the batch does not have."""
+
+
+class ScheduleError(ConfigError):
+    """A schedule's key, kind or parameters are wrong."""
+
+
+class OptimizerError(ConfigError):
+    """The optimizer, its groups, decay or anchors are wrong."""
+
+
+class DataError(ConfigError):
+    """A split or a batch breaks the contract of data sources."""
+
+
+class MissingExtraError(ConfigError):
+    """An optional feature was asked for whose packages are not installed."""
+
+
+class MetricError(ConfigError):
+    """A metric is missing, is not a real number, or has no way to combine."""
+
+
+class HookError(NitroError):
+    """A user's hook returned something it must not."""
+
+
+class StorageError(NitroError):
+    """The disk is full, read-only, or failing."""
+
+
+class NotFoundError(NitroError):
+    """Something named does not exist."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class ExperimentNotFoundError(NotFoundError):
+    """No experiment has this name."""
+
+
+class PresetNotFoundError(NotFoundError):
+    """The experiment has no preset of this name."""
+
+
+class RunNotFoundError(NotFoundError):
+    """The directory holds no such run."""
+
+
+class CheckpointNotFoundError(NotFoundError):
+    """The run holds no such checkpoint."""
+
+
+class IncompatibleError(NitroError):
+    """A resume, weights source or export target does not fit."""
+
+    exit_code = ExitCode.INCOMPATIBLE
+
+
+class LockedError(IncompatibleError):
+    """Another process holds the run."""
+
+
+class IntegrityError(NitroError):
+    """A file is not what was written: another size or digest."""
+
+    exit_code = ExitCode.INTEGRITY
+
+
+class DivergenceError(NitroError):
+    """The loss or a gradient is not finite."""
+
+    exit_code = ExitCode.DIVERGED
