@@ -1,0 +1,63 @@
+"""A history as a matplotlib figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.errors import MetricError
+from nitro_cli.metrics.frames import require
+
+if TYPE_CHECKING:
+    from nitro_cli.metrics.history import History
+
+__all__ = ["plot_history"]
+
+_PANEL_INCHES = (6.4, 2.8)
+
+
+def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) -> Any:
+    """Draw one axis per metric below each other; see `History.plot`."""
+    figure_module = require("matplotlib.figure", "plot", "History.plot")
+    if x not in ("epoch", "step"):
+        raise MetricError(f"A history cannot be drawn over {x!r}.", fix="use x='epoch' or x='step'")
+    if not history:
+        raise MetricError("The history has no rows to draw.", fix="train an epoch first")
+    names = _panels(history, metrics)
+    width, height = _PANEL_INCHES
+    figure = figure_module.Figure(figsize=(width, height * len(names)), layout="constrained")
+    axes = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    for axis, name in zip(axes, names, strict=True):
+        _draw(axis, history, name, x)
+    axes[-1].set_xlabel(x)
+    if history.title:
+        figure.suptitle(f"{history.title} ({history.place})" if history.place else history.title)
+    return figure
+
+
+def _panels(history: History, metrics: str | Iterable[str] | None) -> list[str]:
+    plain = [n for n in history.columns if n not in ("epoch", "step")]
+    if metrics == "all":
+        return plain
+    if metrics is None:
+        if history.monitor is not None and history.monitor[0] in plain and not history.is_selection:
+            return [history.monitor[0]]
+        return [n for n in plain if n != "train_loss"] or plain
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    for name in names:
+        history.column(name)
+        if name in history.arrays:
+            raise MetricError(f"{name!r} is not a scalar and cannot be drawn as a curve.")
+    return names
+
+
+def _draw(axis: Any, history: History, name: str, x: str) -> None:
+    rows = [row for row in history if name in row]
+    axis.plot([row[x] for row in rows], [row[name] for row in rows], marker="." if len(rows) < 50 else None)
+    axis.set_ylabel(name)
+    axis.grid(alpha=0.3)
+    best = history.best
+    if best is not None and history.monitor is not None and history.monitor[0] == name and math.isfinite(best[name]):
+        axis.plot([best[x]], [best[name]], marker="*", markersize=12, linestyle="none", color="tab:orange")
+        axis.set_title(f"best {best[name]:.6g} at epoch {best['epoch']}", fontsize="small", loc="right")

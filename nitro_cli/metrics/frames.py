@@ -1,0 +1,69 @@
+"""A history's scalar columns as frames of other libraries, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.errors import MissingExtraError, StorageError
+
+if TYPE_CHECKING:
+    from nitro_cli.metrics.history import History
+
+__all__ = ["to_arrow", "to_csv", "to_pandas", "to_polars"]
+
+
+def require(module: str, extra: str, what: str) -> Any:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as err:
+        if err.name != module.split(".")[0]:
+            raise
+        raise MissingExtraError(
+            f"{what} needs the package {err.name}, which is not installed.", fix=f"pip install 'nitro-cli[{extra}]'"
+        ) from err
+
+
+def _columns(history: History) -> dict[str, list[Any]]:
+    rows = list(history)
+    return {name: [row.get(name) for row in rows] for name in history.columns}
+
+
+def to_pandas(history: History) -> Any:
+    """The scalar columns as a pandas frame, NaN where an epoch lacks a metric."""
+    pandas = require("pandas", "pandas", "History.to_pandas")
+    return pandas.DataFrame({name: history.column(name) for name in history.columns})
+
+
+def to_polars(history: History) -> Any:
+    """The scalar columns as a polars frame, null where an epoch lacks a metric."""
+    polars = require("polars", "polars", "History.to_polars")
+    return polars.DataFrame(_columns(history), strict=False)
+
+
+def to_arrow(history: History) -> Any:
+    """The scalar columns as an Arrow table, null where an epoch lacks a metric."""
+    pyarrow = require("pyarrow", "arrow", "History.to_arrow")
+    columns = _columns(history)
+    kinds = {n: pyarrow.float64() if any(isinstance(v, float) for v in c) else pyarrow.int64() for n, c in columns.items()}
+    return pyarrow.table({n: pyarrow.array(c, type=kinds[n]) for n, c in columns.items()})
+
+
+def to_csv(history: History, path: str | Path | None) -> str:
+    """The scalar columns as CSV: numbers in full precision, `nan` and `inf` as such, nothing where one is missing."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = history.columns
+    writer.writerow(columns)
+    for row in history:
+        writer.writerow(["" if row.get(n) is None else repr(row[n]) for n in columns])
+    if path is not None:
+        try:
+            Path(path).write_text(text.getvalue(), encoding="utf-8")
+        except OSError as err:
+            raise StorageError(f"The history could not be written: {err.strerror}.", where=str(path)) from err
+    return text.getvalue()
