@@ -1,0 +1,49 @@
+"""Data: sources, batches, padding, prefetch. No JAX here: `prepare` moves batches to the device."""
+
+from nitro_cli.data.adapters import adapt
+from nitro_cli.data.agreement import check_batch_at
+from nitro_cli.data.arrays import ArrayBatches
+from nitro_cli.data.batches import (
+    BatchCheck,
+    FieldSpec,
+    batch_length,
+    check_batch,
+    check_device_fields,
+    field_specs,
+    pad_batch,
+)
+from nitro_cli.data.dist import Dist
+from nitro_cli.data.inspection import default_workers, inspect_split
+from nitro_cli.data.resident import ResidentArrays
+from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
+from nitro_cli.data.split import PrefetchPlan, Split, release_splits
+from nitro_cli.data.stream import BatchStream, StreamItem
+from nitro_cli.data.wrappers import NoPrefetch, Prefetch, WithLength
+
+__all__ = [
+    "ArrayBatches",
+    "BatchCheck",
+    "BatchSource",
+    "BatchStream",
+    "Dist",
+    "EpochSource",
+    "FieldSpec",
+    "IndexedSource",
+    "NoPrefetch",
+    "Prefetch",
+    "PrefetchPlan",
+    "ResidentArrays",
+    "Split",
+    "StreamItem",
+    "WithLength",
+    "adapt",
+    "batch_length",
+    "check_batch",
+    "check_batch_at",
+    "check_device_fields",
+    "default_workers",
+    "field_specs",
+    "inspect_split",
+    "pad_batch",
+    "release_splits",
+]

@@ -1,0 +1,225 @@
+"""Batches over in-memory or memory-mapped arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nitro_cli.data.order import batch_rng, epoch_order
+from nitro_cli.data.resident import RESIDENT_LIMIT, ResidentArrays
+from nitro_cli.errors import DataError, nearest
+
+__all__ = ["ArrayBatches", "ArrayPlan"]
+
+Transform = Callable[[dict[str, np.ndarray], np.random.Generator], Mapping[str, np.ndarray]]
+
+
+class ArrayPlan(NamedTuple):
+    """The plan of one epoch: the order of its samples, None where it is the arrays' own."""
+
+    seed: int
+    epoch: int
+    order: np.ndarray | None
+
+
+class ArrayBatches:
+    """A data source over arrays of equal length, gathering whole batches.
+
+    The order of an epoch and the generators of `transform` are functions of the seed and the epoch
+    (and of the batch index, for `transform`), so they are the same at any number of workers and
+    when an epoch is entered again in its middle. Iterating the source directly is the evaluation
+    pass: epoch 0.
+
+    Args:
+        arrays: mapping from field name to array, sample dimension first; numpy arrays or
+            `np.memmap`, of any dtype but object. They are never copied as a whole.
+        batch_size: samples per batch.
+        shuffle: whether each epoch has a new random order.
+        drop_last: whether a partial last batch is left out; training needs it left out.
+        seed: seed of the order; None follows the run's `seed`.
+        transform: `transform(batch, rng) -> batch`, called with writable host arrays and a generator of
+            its own for each batch; for random augmentation.
+        resident: True keeps the arrays on the device and gathers there; False streams batches from
+            the host; None decides by size (at most 256 MiB and no `transform`).
+
+    Raises:
+        DataError: there are no arrays or no samples, lengths differ, an array has no sample dimension
+            or dtype object, `batch_size` is not a positive whole number, or `resident=True` meets a
+            `transform`.
+
+    Example:
+        >>> source = ArrayBatches({"image": images, "label": labels}, 100, shuffle=True, drop_last=True)
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        batch_size: int,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int | None = None,
+        transform: Transform | None = None,
+        resident: bool | None = None,
+    ) -> None:
+        self.arrays = _checked_arrays(arrays)
+        self.batch_size = _checked_batch_size(batch_size)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
+        self.seed = seed
+        self.transform = transform
+        if resident and transform is not None:
+            raise DataError(
+                "`resident=True` together with a `transform`",
+                where="ArrayBatches(resident=, transform=)",
+                why="resident arrays are gathered on the device, where a host transform cannot see the batch",
+                fix="leave `resident` out, or do the augmentation in a traced hook",
+            )
+        self.resident = resident
+        self.samples = len(next(iter(self.arrays.values())))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {a.dtype}{list(a.shape)}" for name, a in self.arrays.items())
+        return f"ArrayBatches({{{fields}}}, batch_size={self.batch_size}, shuffle={self.shuffle})"
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.samples, self.batch_size)
+        return full if self.drop_last or rest == 0 else full + 1
+
+    @property
+    def last_batch_size(self) -> int:
+        """Number of samples in the last batch of an epoch."""
+        rest = self.samples % self.batch_size
+        return self.batch_size if self.drop_last or rest == 0 else rest
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def begin_epoch(self, epoch: int, seed: int | None = None) -> ArrayPlan:
+        """Return the plan of an epoch.
+
+        Args:
+            epoch: epoch from 1; 0 for an evaluation pass.
+            seed: the run's seed, used where the source has none; None is 0.
+        """
+        seed = self._seed(seed)
+        order = epoch_order(self.samples, seed=seed, epoch=epoch, shuffle=True) if self.shuffle else None
+        return ArrayPlan(seed, epoch, order)
+
+    def batch_at(self, index: int, plan: ArrayPlan) -> Mapping[str, np.ndarray]:
+        """Return batch `index` (from 0) of the epoch that `plan` describes.
+
+        Without `shuffle` and `transform` the arrays are read-only views.
+
+        Raises:
+            DataError: the index is outside of the epoch.
+        """
+        if not 0 <= index < len(self):
+            raise DataError(
+                f"batch {index} does not exist, the epoch has {len(self)} batches", where="ArrayBatches.batch_at"
+            )
+        begin = index * self.batch_size
+        rows: Any = slice(begin, min(begin + self.batch_size, self.samples))
+        batch: dict[str, np.ndarray]
+        if plan.order is None:
+            batch = {name: array[rows] for name, array in self.arrays.items()}
+        else:
+            picked = plan.order[rows]
+            # The order holds valid rows only; `clip` spares the bounds check and its buffer.
+            batch = {name: array.take(picked, axis=0, mode="clip") for name, array in self.arrays.items()}
+        if self.transform is None:
+            return batch
+        if plan.order is None:
+            batch = {name: array.copy() for name, array in batch.items()}
+        return self.transform(batch, batch_rng(seed=plan.seed, epoch=plan.epoch, index=index))
+
+    def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
+        plan = self.begin_epoch(0)
+        return (self.batch_at(index, plan) for index in range(len(self)))
+
+    def resident_arrays(self, *, wrapped: bool = False) -> ResidentArrays | None:
+        """Return the arrays to keep on the device, or None where batches are streamed.
+
+        Args:
+            wrapped: whether the user chose how to prefetch the split, which asks for streaming
+                unless `resident` is True.
+        """
+        small = self.transform is None and self.nbytes <= RESIDENT_LIMIT
+        if not (self.resident or (self.resident is None and small and not wrapped)):
+            return None
+        sizes = (self.batch_size,) * (len(self) - 1) + (self.last_batch_size,)
+        return ResidentArrays(self.arrays, self.batch_size, sizes, self._order)
+
+    def _seed(self, seed: int | None) -> int:
+        if self.seed is not None:
+            return self.seed
+        return 0 if seed is None else seed
+
+    def _order(self, epoch: int, seed: int) -> np.ndarray:
+        return epoch_order(self.samples, seed=self._seed(seed), epoch=epoch, shuffle=self.shuffle)
+
+
+def _checked_batch_size(batch_size: Any) -> int:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise DataError(
+            f"`batch_size` is {batch_size!r}", where="ArrayBatches(batch_size=)", fix="give a whole number, 1 or more"
+        )
+    return int(batch_size)
+
+
+def _checked_arrays(arrays: Any) -> dict[str, np.ndarray]:
+    where = "ArrayBatches(arrays=)"
+    if not isinstance(arrays, Mapping) or not arrays:
+        raise DataError(
+            f"`arrays` is {'an empty mapping' if isinstance(arrays, Mapping) else type(arrays).__name__}",
+            where=where,
+            fix="give a mapping from field name to array, such as {'image': images, 'label': labels}",
+        )
+    views: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        views[name] = _checked_array(name, array, where)
+    lengths = {name: len(view) for name, view in views.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"`{name}` {length}" for name, length in lengths.items())
+        raise DataError(
+            f"the arrays have different lengths: {shown}",
+            where=where,
+            why="row i of every array belongs to sample i",
+            fix="cut the arrays to one length, sample dimension first",
+        )
+    if not next(iter(lengths.values())):
+        raise DataError("the arrays hold no samples", where=where, fix="leave the split out, or give it data")
+    return views
+
+
+def _checked_array(name: Any, array: Any, where: str) -> np.ndarray:
+    place = f"{where}, field `{name}`"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DataError(
+            f"{name!r} cannot name a batch field",
+            where=where,
+            why="hooks ask for fields by keyword",
+            fix="use a valid Python identifier",
+            nearest=nearest(str(name), [str(name).replace("-", "_").replace(" ", "_")]),
+        )
+    if not isinstance(array, np.ndarray):
+        raise DataError(
+            f"field `{name}` is a {type(array).__name__}, not a numpy array",
+            where=place,
+            fix="convert it once: np.asarray(value)",
+        )
+    if array.dtype == object:
+        raise DataError(
+            f"field `{name}` has dtype object",
+            where=place,
+            why="an array of Python objects has no fixed layout: it can be neither gathered fast nor moved to a device",
+            fix="encode it as numbers or fixed-width text, or pad ragged rows to one length",
+        )
+    if array.ndim == 0:
+        raise DataError(f"field `{name}` is a scalar", where=place, fix="give every array a leading sample dimension")
+    view = np.asarray(array)[:]
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,52 @@
+"""Arrays small enough to live on the device: the epoch is then a table of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["RESIDENT_LIMIT", "ResidentArrays"]
+
+RESIDENT_LIMIT = 256 * 2**20
+"""Bytes up to which arrays are kept on the device without being asked for."""
+
+
+@dataclass(frozen=True)
+class ResidentArrays:
+    """The arrays of a split that stay on the device, and which samples form each batch.
+
+    Args:
+        arrays: whole host arrays by field, sample dimension first; read-only.
+        batch_size: samples per batch.
+        sizes: number of real samples in each batch; only the last may be below `batch_size`.
+        order: epoch and seed of the run to the order of all samples of that epoch.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    batch_size: int
+    sizes: tuple[int, ...]
+    order: Callable[[int, int], np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def indices(self, epoch: int, seed: int) -> np.ndarray:
+        """Return the samples of each batch of an epoch, as the streamed split would gather them.
+
+        Args:
+            epoch: epoch from 1; 0 for an evaluation pass.
+            seed: seed of the run; a seed of the source itself goes before it.
+
+        Returns:
+            int32 array of shape (batches, batch_size); a short last row repeats its last index.
+        """
+        total = sum(self.sizes)
+        table = np.empty(len(self.sizes) * self.batch_size, np.int32)
+        order = self.order(epoch, seed)[:total]
+        table[:total] = order
+        table[total:] = order[-1]
+        return table.reshape(len(self.sizes), self.batch_size)

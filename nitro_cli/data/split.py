@@ -1,0 +1,147 @@
+"""A split after setup: what it yields, how it is prefetched, and its streams."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nitro_cli.data.batches import BatchCheck, FieldSpec, check_device_fields
+from nitro_cli.data.prefetch import PrefetchStream
+from nitro_cli.data.resident import ResidentArrays
+from nitro_cli.data.sources import Reader
+from nitro_cli.data.stream import BatchStream, InlineStream, StreamPlan
+from nitro_cli.errors import DataError, NitroWarning
+
+__all__ = ["PrefetchPlan", "Split", "release_splits"]
+
+
+@dataclass(frozen=True)
+class PrefetchPlan:
+    """The settings that a split resolved to, for the setup report and the logged parameters.
+
+    Args:
+        path: "indexed" (producers by batch index), "list" (batches that exist already), "iterator"
+            (one producer over the source's own iteration) or "inline" (no prefetch).
+        workers: producer threads; 0 inline.
+        device_batches: batches staged on the device; 0 inline.
+        host_batches: batches built and not yet on the device; 0 inline.
+        ordered: whether batches arrive in the source's order.
+        skips_on_reentry: whether a resume inside an epoch reads the batches before it again.
+        note: what the setup report should say beside; None is nothing.
+    """
+
+    path: str
+    workers: int
+    device_batches: int
+    host_batches: int
+    ordered: bool
+    skips_on_reentry: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of `build_data`, inspected.
+
+    Args:
+        name: name of the split.
+        source: the user's data source, without `Prefetch` or `NoPrefetch`.
+        batches: number of batches of an epoch.
+        batch_size: samples of the first batch, for which programs are compiled.
+        fields: specification of each batch field.
+        example: the first batch, on the host.
+        prefetch: how its batches reach the loop.
+        resident: the arrays to keep on the device instead, None where batches are streamed.
+        train: whether batches shorter than `batch_size` are refused.
+    """
+
+    name: str
+    source: Any
+    batches: int
+    batch_size: int
+    fields: Mapping[str, FieldSpec]
+    example: Mapping[str, Any]
+    prefetch: PrefetchPlan
+    resident: ResidentArrays | None
+    train: bool
+    _reader: Reader = field(repr=False)
+
+    def check_device_fields(self, device_fields: Collection[str]) -> None:
+        """Refuse fields that a traced hook declares and that no device can hold.
+
+        Args:
+            device_fields: fields that some traced hook declares.
+
+        Raises:
+            DataError: such a field holds objects, text, dates or bytes in foreign order.
+        """
+        check_device_fields(f"split `{self.name}`, batch 0", self.fields, frozenset(device_fields))
+
+    def stream(
+        self,
+        *,
+        epoch: int,
+        seed: int,
+        prepare: Callable[[int, Any], Any] | None = None,
+        start: int = 0,
+        device_fields: Collection[str] = frozenset(),
+        state: Any = None,
+    ) -> BatchStream:
+        """Start one pass over the split.
+
+        Args:
+            epoch: epoch from 1; 0 for an evaluation pass.
+            seed: seed of the run; a seed of the source itself goes before it.
+            prepare: `prepare(index, host_batch)`, called for one batch at a time by the transfer thread
+                (by the loop under NoPrefetch): pads and moves to the device.
+            start: first batch to deliver; batches before it are not, as in a resume inside an epoch.
+            device_fields: fields that some traced hook declares.
+            state: the source's iterator state after batch `start - 1`, as `StreamItem.state` gave it.
+
+        Returns:
+            An iterator of `StreamItem`, to be used as a context manager.
+
+        Raises:
+            DataError: `start` is outside of the epoch, the source's length has changed, or a device
+                field cannot be moved.
+        """
+        if not 0 <= start <= self.batches:
+            raise DataError(
+                f"batch {start} does not exist", where=f"split `{self.name}`", why=f"it has {self.batches} batches"
+            )
+        self.check_device_fields(device_fields)
+        check = BatchCheck(self.name, self.fields, self.batch_size, frozenset(device_fields), self.train)
+        plan = StreamPlan(self.name, self._reader, epoch, seed, start, state, check, prepare)
+        how = self.prefetch
+        if how.path == "inline":
+            return InlineStream(plan)
+        return PrefetchStream(
+            plan,
+            workers=how.workers,
+            host_batches=how.host_batches,
+            device_batches=how.device_batches,
+            ordered=how.ordered,
+        )
+
+
+def release_splits(splits: Iterable[Split] | Mapping[str, Split]) -> None:
+    """Call `release()` of each split's source that has one, once per source.
+
+    An error there is a warning; the others are still released.
+
+    Args:
+        splits: inspected splits, or a mapping of them.
+    """
+    seen: set[int] = set()
+    for split in splits.values() if isinstance(splits, Mapping) else splits:
+        release = getattr(split.source, "release", None)
+        if not callable(release) or id(split.source) in seen:
+            continue
+        seen.add(id(split.source))
+        try:
+            release()
+        except Exception as error:
+            message = f"split `{split.name}`: release() of its source failed: {type(error).__name__}: {error}"
+            warnings.warn(message, NitroWarning, stacklevel=2)
