@@ -1,0 +1,199 @@
+"""What stands around every command: exceptions become messages and exit codes, closed pipes end quietly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, TextIO
+
+from typer import Abort, Exit
+
+from nitro_cli.cli.failure import Failure, classify
+from nitro_cli.cli.output import Output, OutputClosed
+from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, styled
+from nitro_cli.errors import ExitCode, NitroError, NitroWarning
+
+__all__ = ["Terminated", "guarded"]
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGUSR1 arrived where nothing could be saved."""
+
+
+def guarded(body: Callable[[], int], output: Output) -> int:
+    """Run `body` and return the exit code of the process, whatever happens in it."""
+    with _warnings_shown(output), _terminate_as_exception():
+        try:
+            code = body()
+        except BaseException as error:
+            code = _told(error, output)
+        return _flushed(code)
+
+
+def _told(error: BaseException, output: Output) -> int:
+    if isinstance(error, OutputClosed):
+        return ExitCode.OK
+    if isinstance(error, BrokenPipeError) and _reader_gone():
+        return ExitCode.FAILED
+    if isinstance(error, Exit):
+        return int(error.exit_code)
+    if isinstance(error, SystemExit):
+        return _system_exit(error, output)
+    if isinstance(error, KeyboardInterrupt):
+        return _stopped("interrupted", "KeyboardInterrupt", ExitCode.INTERRUPTED, error, output)
+    if isinstance(error, Terminated):
+        return _stopped("terminated; there was nothing to save", "Terminated", ExitCode.TERMINATED, error, output)
+    if isinstance(error, Abort):
+        return _stopped("aborted; nothing was changed", "Abort", ExitCode.FAILED, error, output)
+    if callable(getattr(error, "format_message", None)):
+        return _usage(error, output)
+    return _failed(classify(error), output)
+
+
+def _failed(failure: Failure, output: Output) -> int:
+    exception, error = failure.exception, failure.error
+    cause = exception.__cause__
+    folded = None
+    if failure.kind == "user":
+        folded = folded_traceback(exception)
+    elif failure.kind == "nitro" and cause is not None and not isinstance(cause, NitroError):
+        folded = folded_traceback(cause) if classify(cause).kind == "user" else None
+    if output.json:
+        told = {**error.as_json(), "error": type(exception).__name__, "exit_code": int(failure.code)}
+        if output.debug:
+            folded = full_traceback(exception)
+        output.complain_json({**told, **({"traceback": folded} if folded else {})})
+        return failure.code
+    if output.debug:
+        output.complain(full_traceback(exception))
+    elif folded:
+        output.complain(folded)
+    output.complain("\n".join(error_lines(failure, color=styled())))
+    return failure.code
+
+
+def _usage(error: BaseException, output: Output) -> int:
+    context: Any = getattr(error, "ctx", None)
+    text = error.format_message()  # type: ignore[attr-defined]
+    if type(error).__name__ == "NoArgsIsHelpError":
+        output.complain(text)
+        return ExitCode.USAGE
+    fix = f"{context.command_path} --help" if context is not None else None
+    shown = NitroError(text, fix=fix and f"`{fix}` lists what there is")
+    if output.json:
+        output.complain_json({**shown.as_json(), "error": "UsageError", "exit_code": int(ExitCode.USAGE)})
+    else:
+        if context is not None:
+            output.complain(context.get_usage())
+        output.complain("\n".join(error_lines(Failure("nitro", ExitCode.USAGE, shown, error), color=styled())))
+    return ExitCode.USAGE
+
+
+def _stopped(text: str, name: str, code: ExitCode, error: BaseException, output: Output) -> int:
+    detail = str(error)
+    said = detail if detail and " " in detail else text
+    if output.json:
+        output.complain_json({**NitroError(said).as_json(), "error": name, "exit_code": int(code)})
+    else:
+        output.complain(said)
+        if output.debug:
+            output.complain(full_traceback(error))
+    return code
+
+
+def _system_exit(error: SystemExit, output: Output) -> int:
+    if error.code is None:
+        return ExitCode.OK
+    if isinstance(error.code, int):
+        return error.code
+    output.complain(str(error.code))
+    return ExitCode.FAILED
+
+
+def _reader_gone() -> bool:
+    """Whether the pipe behind stdout or stderr has lost its reader: a hook that prints into it broke on that alone."""
+    if not hasattr(select, "poll"):
+        return False
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            poller = select.poll()
+            poller.register(stream.fileno(), 0)  # type: ignore[union-attr]
+            if any(event & select.POLLERR for _, event in poller.poll(0)):
+                return True
+    return False
+
+
+def _flushed(code: int) -> int:
+    """Flush what is buffered now: at interpreter shutdown a closed pipe would print and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except (OSError, ValueError):
+            pass
+    return int(code)
+
+
+@contextlib.contextmanager
+def _warnings_shown(output: Output) -> Iterator[None]:
+    """Warnings as one line each, without the source line; under --json as JSON lines."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = str(message)
+        if not issubclass(category, NitroWarning):
+            if not output.verbose and not output.debug:
+                return
+            text = f"{text} ({category.__name__}, {filename}:{lineno})"
+        if output.json:
+            output.complain_json({"warning": text})
+        else:
+            start, end = ("\x1b[33m", "\x1b[0m") if styled() else ("", "")
+            output.complain(f"{start}warning:{end} {text}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", NitroWarning)
+        previous = warnings.showwarning
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            warnings.showwarning = previous
+
+
+@contextlib.contextmanager
+def _terminate_as_exception() -> Iterator[None]:
+    """While no run is there to answer them, SIGTERM and SIGUSR1 unwind the process: what was begun is cleaned up."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous: dict[int, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            previous[number] = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

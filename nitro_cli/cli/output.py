@@ -1,0 +1,98 @@
+"""Where a command writes: data to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from nitro_cli.cli import json_document
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["Output", "OutputClosed", "make_console"]
+
+PIPE_WIDTH = 400  # off a terminal a table is as wide as its values: nothing is cut for a reader that is a program
+
+
+class OutputClosed(BaseException):
+    """The reader of stdout has gone away; there is nobody left to tell."""
+
+
+@dataclass
+class Output:
+    """The streams and the verbosity of one invocation.
+
+    Args:
+        quiet: only results and errors.
+        verbose: also the setup report and notes.
+        debug: tracebacks in full.
+        json: one JSON document on stdout, JSON lines on stderr.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+    json: bool = False
+
+    def document(self, **keys: Any) -> None:
+        """Write the one JSON document of the command."""
+        self.text(json_document.dumps(json_document.document(**keys)))
+
+    def text(self, text: str) -> None:
+        """Write data, as it is."""
+        if sys.stdout is None:
+            return
+        try:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+
+    def show(self, *renderables: RenderableType) -> None:
+        """Write data with rich; plain text when stdout is no terminal."""
+        console = make_console(stderr=False)
+        for renderable in renderables:
+            console.print(renderable, markup=False, highlight=False)
+
+    def note(self, text: str, *, always: bool = False) -> None:
+        """Tell a person something on stderr; silent under `--quiet` and `--json` unless `always`."""
+        if always or not (self.quiet or self.json):
+            self.complain(text)
+
+    def complain(self, text: str) -> None:
+        """Write to stderr; a stderr that is gone is nobody's problem."""
+        if sys.stderr is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def complain_json(self, value: Mapping[str, Any]) -> None:
+        """Write one JSON line to stderr."""
+        self.complain(json_document.dumps(json_document.document(**value), indent=None))
+
+    @contextlib.contextmanager
+    def hooks_to_stderr(self) -> Iterator[None]:
+        """While inside, what a user's code prints goes to stderr: stdout holds the command's data and nothing else."""
+        stream: TextIO | None = sys.stderr
+        with contextlib.redirect_stdout(stream):
+            yield
+
+
+def make_console(*, stderr: bool) -> Console:
+    """A rich console that ends quietly when its pipe is closed."""
+    from rich.console import Console
+
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            raise OutputClosed
+
+    stream = sys.stderr if stderr else sys.stdout
+    at_terminal = bool(stream is not None and stream.isatty())
+    width = None if at_terminal or os.environ.get("COLUMNS") else PIPE_WIDTH
+    return _Console(file=stream, width=width, soft_wrap=False, emoji=False)

@@ -1,0 +1,1 @@
+"""How things look: tables, errors, progress in a terminal and off one."""

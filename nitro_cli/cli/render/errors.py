@@ -1,0 +1,107 @@
+"""Errors as a person reads them: what, where, why, nearest, fix; a user's traceback with the framework folded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+from nitro_cli.cli.failure import Failure, owner_of
+from nitro_cli.errors import NitroError
+
+__all__ = ["error_lines", "folded_traceback", "full_traceback", "styled"]
+
+_FOLDED = {"nitro": "nitro", "typer": "nitro", "jax": "jax"}
+_JAX_NOISE = ("For simplicity, JAX has removed its internal frames", "JAX_TRACEBACK_FILTERING", "--------------------")
+
+
+def error_lines(failure: Failure, *, color: bool) -> list[str]:
+    """The lines for stderr of `failure`, without a traceback."""
+    error = failure.error
+    lines = [_labelled("error", error.what, "1;31", color)]
+    if error.where:
+        lines.append(_labelled("  where", error.where, "2", color))
+    if error.why:
+        lines.append(_labelled("  why", error.why, "2", color))
+    if error.nearest:
+        lines.append(_labelled("  nearest", ", ".join(error.nearest), "36", color))
+    if error.fix:
+        lines.append(_labelled("  fix", error.fix, "32", color))
+    return lines
+
+
+def styled() -> bool:
+    """Whether stderr takes colors: a terminal, with no NO_COLOR."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(sys.stderr is not None and sys.stderr.isatty())
+
+
+def full_traceback(exception: BaseException) -> str:
+    """Python's own traceback, nothing folded."""
+    return "".join(traceback.format_exception(exception)).rstrip()
+
+
+def folded_traceback(exception: BaseException) -> str:
+    """The traceback of `exception` and of what caused it, the frames of nitro and of jax folded into one line each."""
+    lines: list[str] = []
+    chain = list(_chain(exception))
+    for link, bridge in reversed(chain):
+        lines += _one(link)
+        if bridge:
+            lines += ["", bridge, ""]
+    return "\n".join(lines)
+
+
+def _chain(exception: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """The exception and its causes, outermost first, each with the sentence that joins it to the one above."""
+    current: BaseException | None = exception
+    bridge = ""
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current, bridge
+        if current.__cause__ is not None:
+            current, bridge = current.__cause__, "The above exception was the direct cause of the following exception:"
+        elif current.__context__ is not None and not current.__suppress_context__:
+            current, bridge = current.__context__, "During handling of the above exception, another exception occurred:"
+        else:
+            current = None
+        if current is not None and type(current).__name__ in {"UnfilteredStackTrace", "JaxStackTraceBeforeTransformation"}:
+            return
+
+
+def _one(exception: BaseException) -> list[str]:
+    if isinstance(exception, NitroError):
+        return [f"{type(exception).__name__}: {exception.what}"]
+    lines = ["Traceback (most recent call last):"]
+    run: list[str] = []
+    for frame in traceback.extract_tb(exception.__traceback__):
+        owner = _FOLDED.get(owner_of(frame.filename) or "")
+        if owner is None:
+            lines += _fold(run)
+            run = []
+            lines += "".join(traceback.format_list([frame])).rstrip("\n").split("\n")
+            continue
+        if run and run[-1] != owner:
+            lines += _fold(run)
+            run = []
+        run.append(owner)
+    lines += _fold(run)
+    last = "".join(traceback.format_exception_only(exception)).rstrip().split("\n")
+    lines += [line for line in last if not line.startswith(_JAX_NOISE)]
+    return lines
+
+
+def _fold(run: list[str]) -> list[str]:
+    if not run:
+        return []
+    return [f"  … {len(run)} frame{'s' * (len(run) > 1)} of {run[0]} …"]
+
+
+def _labelled(label: str, text: str, style: str, color: bool) -> str:
+    start, end = (f"\x1b[{style}m", "\x1b[0m") if color else ("", "")
+    first, *rest = text.split("\n")
+    indent = " " * (len(label) + 2)
+    return "\n".join([f"{start}{label}:{end} {first}", *(indent + line for line in rest)])

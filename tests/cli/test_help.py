@@ -1,0 +1,72 @@
+import pytest
+
+from nitro_cli.cli.command_table import COMMANDS
+
+
+def test_help_lists_every_command_without_jax(process):
+    done = process("--help", block_jax=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for name in COMMANDS:
+        assert f"  {name} " in done.stdout
+
+
+def test_help_fits_eighty_columns(process):
+    assert max(map(len, process("--help").stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_a_help_page_without_jax(process, name):
+    done = process(name, "--help", block_jax=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: nitro {name}")
+
+
+@pytest.mark.parametrize(("group", "sub"), [(g, s) for g, entry in COMMANDS.items() for s in entry.group])
+def test_every_subcommand_has_a_help_page(nitro, group, sub):
+    result = nitro(group, sub, "--help")
+    assert result.exit_code == 0, result.output
+    assert f"nitro {group} {sub}" in result.stdout
+
+
+def test_an_unknown_command_is_a_usage_error_naming_the_nearest(nitro):
+    result = nitro("trian")
+    assert result.exit_code == 2
+    assert "train" in result.stderr
+    assert result.stdout == ""
+
+
+def test_an_unknown_option_is_a_usage_error_on_stderr(nitro):
+    result = nitro("runs", "--sorted")
+    assert result.exit_code == 2
+    assert "--sort" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_usage_error_is_json_under_json(nitro):
+    import json
+
+    result = nitro("runs", "--sorted", "--json")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    told = json.loads(result.stderr)
+    assert told["error"] == "UsageError"
+    assert told["exit_code"] == 2
+    assert told["schema"] == 1
+
+
+def test_no_command_shows_help_as_a_usage_error(nitro):
+    result = nitro()
+    assert result.exit_code == 2
+    assert "train" in result.stderr
+
+
+def test_version_is_one_line(nitro):
+    result = nitro("--version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("nitro ")
+
+
+def test_command_names_complete_without_importing_a_command(process):
+    done = process(block_jax=True, env={"_NITRO_COMPLETE": "complete_bash", "COMP_WORDS": "nitro pre", "COMP_CWORD": "1"})
+    assert done.stdout.split() == ["predict", "presets"] or set(done.stdout.split()) == {"predict", "presets"}

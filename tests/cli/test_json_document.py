@@ -1,0 +1,34 @@
+import json
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nitro_cli.cli.json_document import SCHEMA, document, dumps
+
+
+def test_a_document_starts_with_its_schema_number():
+    assert list(document(a=1)) == ["schema", "a"]
+    assert document()["schema"] == SCHEMA
+
+
+def test_a_number_that_is_not_finite_is_null_with_the_reason_beside_it():
+    made = document(metrics={"loss": float("nan"), "acc": 0.5}, worst=float("inf"))
+    assert made["metrics"] == {"loss": None, "acc": 0.5, "nonfinite": {"loss": "nan"}}
+    assert made["worst"] is None
+    assert made["nonfinite"] == {"worst": "inf"}
+
+
+def test_an_element_of_a_list_that_is_not_finite_is_named_by_its_index():
+    assert document(values=[1.0, float("-inf")])["nonfinite"] == {"values[1]": "-inf"}
+
+
+def test_arrays_and_paths_become_plain_values():
+    made = json.loads(dumps(document(a=np.arange(3, dtype=np.int32), b=np.float32(0.5), c=Path("runs/x"), d=np.bool_(True))))
+    assert made == {"schema": 1, "a": [0, 1, 2], "b": 0.5, "c": "runs/x", "d": True}
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_every_value_gives_strict_json(value):
+    json.loads(dumps(document(value=value)), parse_constant=lambda name: (_ for _ in ()).throw(AssertionError(name)))
