@@ -1,0 +1,234 @@
+"""JSON Lines files: one object per line, appended, safe against a crash and a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import IntegrityError, NitroWarning, StorageError
+from nitro_cli.tracking.jsonable import jsonable
+
+__all__ = ["JsonLinesWriter", "read_jsonl", "truncate_to"]
+
+
+class JsonLinesWriter:
+    """Appends lines to a file, each handed to the operating system at once, in one write.
+
+    The file is opened at the first line and continued if it exists; a torn last line found there
+    is moved to `<path>.discarded`. A line that cannot be written whole is taken back.
+
+    Args:
+        path: the file; its directory is created.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._fd: int | None = None
+        self._size = 0
+        self._failed = False
+
+    def write(self, obj: Mapping[str, Any]) -> None:
+        """Append one object; see `write_text`."""
+        self.write_text(json.dumps(jsonable(obj), separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write_text(self, line: str) -> None:
+        """Append one line, which ends in a newline.
+
+        Raises:
+            StorageError: the line cannot be written (the disk is full, say). It is raised once:
+                lines after that are left out, so that closing a failed run can report its own error.
+        """
+        if self._failed:
+            return
+        data = line.encode("utf-8", "surrogatepass")
+        try:
+            fd = self._open() if self._fd is None else self._fd
+            written = os.write(fd, data)
+            while written < len(data):
+                written += os.write(fd, data[written:])
+        except OSError as err:
+            self._failed = True
+            self._take_back()
+            raise _storage_error(self.path, err) from err
+        self._size += len(data)
+
+    def size(self) -> int:
+        """Bytes of the file up to the last whole line: what a checkpoint record keeps."""
+        if self._fd is None and not self._failed:
+            try:
+                return self.path.stat().st_size
+            except OSError:
+                return 0
+        return self._size
+
+    def sync(self) -> None:
+        """Ask the operating system to put the lines on the disk."""
+        if self._fd is not None and not self._failed:
+            try:
+                os.fsync(self._fd)
+            except OSError as err:
+                # Pipes and character devices have nothing to sync.
+                if err.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+                    self._failed = True
+                    raise _storage_error(self.path, err) from err
+
+    def close(self) -> None:
+        """Close the file; a later line opens it again."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> JsonLinesWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _mend(self.path)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._size = os.fstat(self._fd).st_size
+        return self._fd
+
+    def _take_back(self) -> None:
+        if self._fd is not None:
+            # Truncating needs no space; what is no regular file cannot be truncated.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+
+
+def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON Lines file, a torn last line left out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        IntegrityError: a line other than the last is not a JSON object.
+    """
+    lines = Path(path).read_bytes().split(b"\n")
+    out: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            obj = json.loads(line)
+            if not isinstance(obj, dict):
+                raise ValueError(f"a {type(obj).__name__} instead of an object")
+        except ValueError as err:
+            if number == len(lines):
+                break
+            raise IntegrityError(
+                f"{path}, line {number}, is not a JSON object: {err}",
+                where=str(path),
+                fix="restore the file from a copy, or take the line out",
+            ) from err
+        out.append(obj)
+    return out
+
+
+def truncate_to(path: str | Path, size: int) -> int:
+    """Cut a JSON Lines file to its first `size` bytes; the lines cut are appended to `<path>.discarded`.
+
+    Args:
+        path: the file; one that does not exist is an empty one.
+        size: bytes to keep, as `JsonLinesWriter.size` gave them.
+
+    Returns:
+        How many bytes were cut.
+
+    Raises:
+        StorageError: the disk refused; the file is whole then.
+    """
+    path = Path(path)
+    there = path.stat().st_size if path.exists() else 0
+    if there < size:
+        warnings.warn(
+            f"{path} has {there} bytes where the checkpoint counted {size}; the lines between are missing from it.",
+            NitroWarning,
+            stacklevel=2,
+        )
+        return 0
+    if there == size:
+        return 0
+    keep = _line_start(path, size)
+    if keep != size:
+        warnings.warn(
+            f"{path} was changed since the checkpoint: byte {size} is inside a line; it is cut at {keep}.",
+            NitroWarning,
+            stacklevel=2,
+        )
+    try:
+        _discard(path, keep)
+    except OSError as err:
+        raise _storage_error(path, err) from err
+    return there - keep
+
+
+def _line_start(path: Path, size: int) -> int:
+    """Return the largest offset up to `size` at which a line begins."""
+    with open(path, "rb") as file:
+        end = size
+        while end > 0:
+            begin = max(0, end - 65536)
+            file.seek(begin)
+            at = file.read(end - begin).rfind(b"\n")
+            if at >= 0:
+                return begin + at + 1
+            end = begin
+    return 0
+
+
+def _discard(path: Path, keep: int) -> None:
+    # Copied and on the disk before it is cut: a crash between the two loses nothing.
+    with open(path, "r+b") as file:
+        file.seek(keep)
+        with open(path.with_name(path.name + ".discarded"), "ab") as cut:
+            shutil.copyfileobj(file, cut, 1 << 20)
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                cut.write(b"\n")
+            cut.flush()
+            os.fsync(cut.fileno())
+        file.truncate(keep)
+        os.fsync(file.fileno())
+
+
+def _mend(path: Path) -> None:
+    """Let the file end at the end of a line, as after a kill in the middle of a write it may not."""
+    try:
+        with open(path, "rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) == b"\n":
+                return
+    except (FileNotFoundError, OSError):
+        return
+    keep = _line_start(path, path.stat().st_size)
+    with open(path, "r+b") as file:
+        file.seek(keep)
+        try:
+            whole = isinstance(json.loads(file.read()), dict)
+        except ValueError:
+            whole = False
+        if whole:
+            file.write(b"\n")
+            return
+    _discard(path, keep)
+
+
+def _storage_error(path: Path, err: OSError) -> StorageError:
+    full = err.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StorageError(
+        f"{'The disk is full' if full else f'The disk refused ({err.strerror})'} while logging to {path}.",
+        where=str(path),
+        why=None if full else f"{type(err).__name__}: {err}",
+        fix="free space and resume the run" if full else "check the directory's rights and the disk, then resume the run",
+    )

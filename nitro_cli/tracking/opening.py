@@ -1,0 +1,92 @@
+"""From an experiment's logger value to a live logger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import ConfigError
+from nitro_cli.tracking.json_logger import JsonLogger
+from nitro_cli.tracking.tee import TeeLogger
+from nitro_cli.tracking.verbs import LiveLogger, UserLogger, check_logger
+
+__all__ = ["open_logger"]
+
+
+def open_logger(
+    spec: Any, default_path: str | Path, *, experiment: str | None = None, run_id: str | None = None
+) -> LiveLogger | None:
+    """Return the live logger of a logger value; nothing is written or contacted before its first verb.
+
+    Args:
+        spec: `JSONLogger(...)`, another logger value, `Tee(...)`, a user's own object with the verbs
+            it needs, or None.
+        default_path: the run's `metrics.jsonl`; other loggers keep their files beside it.
+        experiment: the experiment's name, for the project of a tracker; the name of the directory
+            above the run's by default.
+        run_id: the run's id, for the name in a tracker; the name of the run's directory by default.
+
+    Returns:
+        The live logger; None for None. A user's own object is wrapped: `backend` gives it back.
+
+    Raises:
+        MissingExtraError: the tracker's library is not installed.
+        ConfigError: the user's own object lacks a verb that a run calls.
+    """
+    from nitro_cli.experiment.loggers import (
+        JSONLogger,
+        MLflowLogger,
+        Tee,
+        TensorBoardLogger,
+        TrackioLogger,
+        WandbLogger,
+    )
+
+    path = Path(default_path)
+    run = path.absolute().parent
+    experiment, run_id = experiment or run.parent.name, run_id or run.name
+    match spec:
+        case None:
+            return None
+        case JSONLogger():
+            return JsonLogger(spec.path or path)
+        case Tee():
+            parts = [open_logger(part, path, experiment=experiment, run_id=run_id) for part in spec.loggers]
+            if not parts:
+                raise ConfigError("Tee has no loggers.", where="logger", fix="give it some, or set the logger to None")
+            return TeeLogger(part for part in parts if part is not None)
+        case TensorBoardLogger():
+            from nitro_cli.tracking.tensorboard import TensorBoardAdapter
+
+            return TensorBoardAdapter(spec.log_dir or run / "tensorboard")
+        case MLflowLogger():
+            from nitro_cli.tracking.mlflow import MLflowAdapter
+
+            return MLflowAdapter(
+                spec.experiment or experiment,
+                tracking_uri=spec.tracking_uri,
+                run_name=spec.run_name or run_id,
+                tags=spec.tags,
+            )
+        case WandbLogger():
+            from nitro_cli.tracking.wandb import WandbAdapter
+
+            return WandbAdapter(
+                run,
+                {
+                    "project": spec.project or experiment,
+                    "entity": spec.entity,
+                    "name": spec.name or run_id,
+                    "group": spec.group,
+                    "mode": spec.mode,
+                    "tags": spec.tags,
+                },
+            )
+        case TrackioLogger():
+            from nitro_cli.tracking.trackio import TrackioAdapter
+
+            return TrackioAdapter(spec.project or experiment, name=spec.name or run_id, space_id=spec.space_id)
+        case UserLogger() | JsonLogger() | TeeLogger():
+            return spec
+    check_logger(spec)
+    return UserLogger(spec)
