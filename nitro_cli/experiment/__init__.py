@@ -1,0 +1,117 @@
+"""What a user writes: the three kinds of field, the hooks and their defaults, views, routing by name.
+
+Nothing here imports JAX. Presets come from the registry, which lies above: it calls `set_preset_loader(f)` when it
+is imported, `f(cls, name, values) -> Experiment`, and `nitro_cli/__init__.py` arranges that resolving
+`nitro_cli.Experiment` installs a loader that imports the registry on first use.
+"""
+
+from __future__ import annotations
+
+from .content import same_content
+from .device_values import device_array
+from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
+from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
+from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
+from .kinds import Device, FieldKind, GraphConst, Host
+from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
+from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
+from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
+from .problems import Problem, config_error
+from .protocols import CheckpointStore, Logger, StopRule
+from .routing import HookSignature, Routing, resolve_routing
+from .schedules import (
+    SCHEDULE_KINDS,
+    Constant,
+    Cosine,
+    Exponential,
+    InverseSqrt,
+    Linear,
+    OneCycle,
+    Piecewise,
+    PlateauConfig,
+    Polynomial,
+    ScheduleConfig,
+    WarmupCosine,
+    parse_schedules,
+    schedule_problems,
+)
+from .selector_text import parse_selector
+from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, rank
+from .sentinel import StrippedHost
+from .strict_model import StrictModel
+from .views import compile_view, host_view
+
+__all__ = [
+    "EMA",
+    "HOOKS",
+    "KNOBS",
+    "NO_DEFAULT",
+    "REQUIRED_HOOKS",
+    "SCHEDULE_KINDS",
+    "Average",
+    "Best",
+    "CheckpointStore",
+    "Checkpointer",
+    "Constant",
+    "Cosine",
+    "Device",
+    "EarlyStopping",
+    "Entry",
+    "Epochs",
+    "EvalWeights",
+    "Every",
+    "Experiment",
+    "Exponential",
+    "FieldKind",
+    "FieldMeta",
+    "GraphConst",
+    "HookSignature",
+    "Host",
+    "InverseSqrt",
+    "JSONLogger",
+    "Last",
+    "Linear",
+    "Logger",
+    "MLflowLogger",
+    "Mode",
+    "Monitor",
+    "OneCycle",
+    "Piecewise",
+    "PlateauConfig",
+    "Polynomial",
+    "Problem",
+    "Routing",
+    "ScheduleConfig",
+    "Selector",
+    "StopRule",
+    "StrictModel",
+    "StrippedHost",
+    "Tee",
+    "TensorBoardLogger",
+    "TrackioLogger",
+    "WandbLogger",
+    "WarmupCosine",
+    "check_graphconst",
+    "check_hooks",
+    "check_knob_kinds",
+    "compile_view",
+    "config_error",
+    "config_metadata",
+    "default_no_decay",
+    "device_array",
+    "fields_of_kind",
+    "graphconst_fingerprint",
+    "has_hook",
+    "host_view",
+    "parse_duration",
+    "parse_schedules",
+    "parse_selector",
+    "rank",
+    "resolve_routing",
+    "same_content",
+    "sanitize_metric_name",
+    "schedule_problems",
+    "set_preset_loader",
+    "type_text",
+    "validation_problems",
+]

@@ -1,0 +1,168 @@
+"""What happens when an experiment class is declared: kinds recorded, names and defaults checked."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, FunctionType
+from typing import Annotated, Any, ClassVar, ForwardRef, get_origin
+
+from pydantic import BaseModel, PydanticUserError, ValidationError
+from pydantic.fields import FieldInfo
+
+from nitro_cli.errors import ConfigError, nearest
+
+from .hooks import HOOKS
+from .kinds import FieldKind, kind_of_annotation
+from .problems import config_error, problems_of
+
+__all__ = ["ExperimentMeta"]
+
+_METHODS = (FunctionType, property, classmethod, staticmethod)
+
+
+_ModelMeta: Any = type(BaseModel)
+
+
+class ExperimentMeta(_ModelMeta):  # type: ignore[misc]
+    """Metaclass of `Experiment`.
+
+    A default assigned without an annotation takes the inherited annotation and kind; a field named like a hook or a
+    method of the base, an unknown name, and a default that its type refuses are errors where the class is written.
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> type:
+        frame = sys._getframe(1)
+        where = f"{name} in {frame.f_code.co_filename}:{frame.f_lineno}"
+        parents = [b for b in bases if isinstance(b, ExperimentMeta)]
+        hints = _evaluated(namespace, frame, where)
+        kinds = {n: _located(where, kind_of_annotation, a, n) for n, a in hints.items() if _is_field(n, a)}
+        if parents:
+            for field in kinds:
+                _check_name(field, bases, where)
+            _adopt_defaults(namespace, hints, kinds, bases, where)
+        namespace["__annotations__"] = hints
+        try:
+            cls: Any = super().__new__(mcs, name, bases, namespace, **kwargs)
+        except PydanticUserError as error:
+            raise ConfigError(f"the class cannot be declared: {error.message}", where=where) from error
+        inherited: dict[str, FieldKind] = {}
+        for parent in reversed(parents):
+            inherited |= parent.__nitro_kinds__
+        inherited |= kinds
+        cls.__nitro_kinds__ = {field: inherited[field] for field in cls.model_fields}
+        cls.__nitro_own__ = tuple(kinds)
+        cls.__nitro_source__ = (frame.f_code.co_filename, frame.f_lineno)
+        cls.__nitro_sentinels__ = None
+        _check_defaults(cls, where)
+        return cls
+
+
+def _is_field(name: str, annotation: Any) -> bool:
+    return not name.startswith("_") and annotation is not ClassVar and get_origin(annotation) is not ClassVar
+
+
+def _located(where: str, function: Any, *args: Any) -> Any:
+    try:
+        return function(*args)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=where, why=error.why, fix=error.fix, nearest=error.nearest) from None
+
+
+def _evaluated(namespace: dict[str, Any], frame: FrameType, where: str) -> dict[str, Any]:
+    raw = namespace.get("__annotations__")
+    if raw is None and sys.version_info >= (3, 14):
+        import annotationlib  # type: ignore[import-not-found,unused-ignore]
+
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        if annotate is not None:
+            raw = annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF)
+    evaluated: dict[str, Any] = {}
+    for name, annotation in (raw or {}).items():
+        text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+        if isinstance(text, str):
+            try:
+                annotation = eval(text, frame.f_globals, {**frame.f_locals, **namespace})
+            except Exception as error:
+                if name.startswith("_"):
+                    continue
+                raise ConfigError(
+                    f"the type of field {name!r} cannot be evaluated: {error}",
+                    where=where,
+                    why=f"the annotation is {text!r}, and fields are checked where the class is written",
+                    fix="import what it names at the top of the module, outside `if TYPE_CHECKING:`",
+                ) from None
+        evaluated[name] = type(None) if annotation is None else annotation
+    return evaluated
+
+
+def _check_name(field: str, bases: tuple[type, ...], where: str) -> None:
+    taken = "a hook" if field in HOOKS else None
+    for base in bases:
+        if field not in getattr(base, "model_fields", {}) and hasattr(base, field):
+            taken = taken or f"a method or attribute of {base.__name__}"
+    if taken:
+        raise ConfigError(
+            f"field {field!r} is named like {taken}",
+            where=where,
+            why="the field would hide it from the framework",
+            fix=f"rename the field, or define `def {field}(self, ...)` if the hook is meant"
+            if field in HOOKS
+            else "rename the field",
+        )
+
+
+def _inherited_field(name: str, bases: tuple[type, ...]) -> FieldInfo | None:
+    for base in bases:
+        found = getattr(base, "model_fields", {}).get(name)
+        if found is not None:
+            return found
+    return None
+
+
+def _adopt_defaults(
+    namespace: dict[str, Any], hints: dict[str, Any], kinds: dict[str, FieldKind], bases: tuple[type, ...], where: str
+) -> None:
+    for name, value in list(namespace.items()):
+        if name.startswith("_") or name in hints or name == "model_config":
+            continue
+        info = _inherited_field(name, bases)
+        if info is None:
+            _admit_attribute(name, value, hints, bases, where)
+            continue
+        if isinstance(value, _METHODS):
+            raise ConfigError(
+                f"{name!r} is a field, and the class defines it as a method",
+                where=where,
+                fix=f"assign its value instead: `{name} = ...`",
+            )
+        hints[name] = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+        kinds[name] = next(b.__nitro_kinds__[name] for b in bases if name in getattr(b, "__nitro_kinds__", {}))  # type: ignore[attr-defined]
+
+
+def _admit_attribute(name: str, value: Any, hints: dict[str, Any], bases: tuple[type, ...], where: str) -> None:
+    if isinstance(value, (*_METHODS, type)):
+        return
+    # A decorated method (jax.jit, functools.cache, partial), a descriptor, or what pydantic reads itself.
+    pydantic_own = type(value).__module__.startswith("pydantic")
+    if pydantic_own:
+        return
+    if callable(value) or hasattr(type(value), "__get__") or hasattr(type(value), "__set_name__"):
+        hints[name] = ClassVar[Any]
+        return
+    known = [f for b in bases for f in getattr(b, "model_fields", {})]
+    raise ConfigError(
+        f"{name!r} is assigned without an annotation and is no inherited field",
+        where=where,
+        fix=f"write its type, such as `{name}: {type(value).__name__} = {value!r}`, or ClassVar if it is no field",
+        nearest=nearest(name, known),
+    )
+
+
+def _check_defaults(cls: Any, where: str) -> None:
+    try:
+        cls.__pydantic_validator__.validate_python({}, self_instance=object.__new__(cls))
+    except ValidationError as error:
+        problems = [p for p in problems_of(error, cls, {}) if p.kind != "missing" and p.path]
+        if problems:
+            found = config_error(cls, problems)
+            raise ConfigError(f"a default cannot be used. {found.what}", where=where, nearest=found.nearest) from None

@@ -1,0 +1,69 @@
+"""How a Python or numpy value becomes the array that a Device field holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nitro_cli.errors import ConfigError
+
+__all__ = ["device_array"]
+
+_NARROWED = {
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.int64): np.dtype(np.int32),
+    np.dtype(np.uint64): np.dtype(np.uint32),
+    np.dtype(np.complex128): np.dtype(np.complex64),
+}
+
+
+def device_array(value: Any) -> np.ndarray[Any, Any]:
+    """The host array that a Device value is placed on the device as.
+
+    Python floats become float32, ints int32, bools bool; lists and tuples of those likewise. An array keeps its
+    dtype, except that 64-bit ones take the 32-bit dtype of the same kind, as everywhere in JAX with 64-bit mode
+    off: float64 rounds to float32, an integer must fit.
+
+    Args:
+        value: a number, a numpy or JAX array, or a (nested) list or tuple of numbers.
+
+    Returns:
+        A numpy array of any shape; a scalar gives shape `()`.
+
+    Raises:
+        ConfigError: the value is not numeric, is ragged, or does not fit the 32-bit dtype.
+    """
+    is_array = hasattr(value, "dtype") and hasattr(value, "shape")
+    if not is_array and not isinstance(value, bool | int | float | complex | list | tuple):
+        raise _refused(value, "it is neither a number nor an array")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _refused(value, str(error).splitlines()[0]) from None
+    # Kind "V" with a name other than void is how the extended floats (bfloat16, float8) look to numpy.
+    if array.dtype.kind not in "biufc" and not (array.dtype.kind == "V" and not array.dtype.name.startswith("void")):
+        raise _refused(value, f"its elements have dtype {array.dtype}, which no device holds")
+    narrow = _NARROWED.get(array.dtype)
+    if narrow is None:
+        return array
+    if narrow.kind in "iu":
+        limits = np.iinfo(narrow.type)  # type: ignore[type-var]
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
+            raise _refused(value, f"it does not fit {narrow}")
+        return array.astype(narrow)
+    with np.errstate(over="ignore"):
+        result = array.astype(narrow)
+    if not np.array_equal(np.isfinite(result), np.isfinite(array)):
+        raise _refused(value, f"it overflows {narrow}")
+    return result
+
+
+def _refused(value: Any, why: str) -> ConfigError:
+    text = repr(value)
+    if len(text) > 60:
+        text = text[:57] + "..."
+    return ConfigError(
+        f"a Device field holds numbers or arrays; {text} ({type(value).__name__}) cannot be an array: {why}",
+        fix="use a number or an array, or mark the field GraphConst (baked) or Host (not seen by traced code)",
+    )

@@ -1,0 +1,222 @@
+"""`Experiment`: the class a researcher subclasses.
+
+`Experiment.from_preset` needs the registry, which lies above this room. The registry installs itself through
+`set_preset_loader(f)`, `f(cls, name, values) -> Experiment`, when it is imported; `nitro_cli/__init__.py`, which
+resolves its public names lazily, installs a loader that imports the registry on first use when it resolves
+`Experiment`. Whoever imports `nitro_cli.experiment` alone has no presets, and `from_preset` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, ValidationError
+
+from nitro_cli.errors import ConfigError, HostFieldError
+
+from .content import is_array, same_content
+from .declaration import ExperimentMeta
+from .hooks import Hooks
+from .kinds import FieldKind
+from .knobs import EMA, Checkpointer, CheckpointerKnob, Duration, EarlyStoppingKnob, EvalWeights, Monitor
+from .loggers import JSONLogger, LoggerKnob
+from .problems import Problem, config_error, problems_of
+from .sentinel import StrippedHost
+from .strict_model import StrictModel
+
+__all__ = ["KNOBS", "Experiment", "set_preset_loader", "validation_problems"]
+
+PresetLoader = Callable[[type["Experiment"], str, Mapping[str, Any]], "Experiment"]
+_preset_loader: PresetLoader | None = None
+
+
+def set_preset_loader(loader: PresetLoader) -> None:
+    """Install what `Experiment.from_preset` calls: `loader(cls, name, values)` returns the built experiment."""
+    global _preset_loader
+    _preset_loader = loader
+
+
+class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
+    """A training experiment: fields and hooks. Subclass it; see the documentation of fields and hooks.
+
+    The fields below are the run knobs. Each can be set by a preset, by `--set`, by a flag and as a keyword of
+    `Nitro`; a subclass changes a default by assigning it.
+
+    Raises:
+        ConfigError: on construction, listing every value that cannot be used and every unknown name.
+    """
+
+    seed: int = Field(42, ge=0, lt=2**63)
+    """Seeds the initialisation, the shuffles and the random keys of the run."""
+
+    max_epochs: int = Field(1, ge=1)
+    """How many epochs to train for."""
+
+    accum: int = Field(1, ge=1)
+    """Micro-batches per optimizer step."""
+
+    n_devs: int | None = Field(None, ge=1)
+    """Local devices that share each batch; None is all visible ones."""
+
+    run_dir: Path | None = None
+    """Where runs are written; None is `runs/<ClassName>`."""
+
+    gradient_clip_norm: float = Field(0.0, ge=0)
+    """The largest global norm of the gradient; 0 is off."""
+
+    check_divergence: bool = True
+    """Whether a non-finite loss or gradient stops the run."""
+
+    autolog_schedules: bool = True
+    """Whether the varying schedule values are logged on the train lines."""
+
+    log_every_n_steps: int = Field(1, ge=1)
+    """Optimizer steps between two train lines."""
+
+    eval_loss: bool = False
+    """Whether evaluation also reports the loss when the experiment has metrics of its own."""
+
+    monitor: Monitor | None = None
+    """The metric the run is judged by and which way is better, such as `("acc", "max")`."""
+
+    checkpointer: CheckpointerKnob = Checkpointer()
+    """Which checkpoints are kept; None writes none."""
+
+    early_stop: EarlyStoppingKnob = None
+    """The stop rule, such as `EarlyStopping(patience=5)`; None never stops early."""
+
+    ema: EMA | None = None
+    """The exponential moving average of the weights; None is off."""
+
+    learning_rate: float = Field(1e-3, ge=0, allow_inf_nan=False)
+    """The base learning rate; a traced input of the program."""
+
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """The decoupled weight decay; a traced input of the program."""
+
+    logger: LoggerKnob = JSONLogger()
+    """Where metrics are written; None is off."""
+
+    eval_weights: EvalWeights | None = None
+    """Which weights evaluation reads; None is the EMA when there is one."""
+
+    checkpoint_every_n_steps: int | None = Field(None, ge=1)
+    """Optimizer steps between two resume points inside an epoch; None is off."""
+
+    checkpoint_every_minutes: float | None = Field(None, gt=0)
+    """Minutes between two resume points inside an epoch; None is off."""
+
+    max_time: Duration | None = None
+    """Seconds, or text such as `"55m"`, after which the run stops with its state saved; None is no limit."""
+
+    sharding: Literal["replicated"] = "replicated"
+    """How the parameters lie on the devices."""
+
+    __nitro_kinds__: ClassVar[dict[str, FieldKind]]
+    __nitro_own__: ClassVar[tuple[str, ...]]
+    __nitro_source__: ClassVar[tuple[str, int]]
+    __nitro_sentinels__: ClassVar[dict[str, StrippedHost] | None]
+
+    def __init__(self, /, **values: Any) -> None:
+        given = _unboxed(type(self), values)
+        try:
+            self.__pydantic_validator__.validate_python(given, self_instance=self)
+        except ValidationError as error:
+            raise config_error(type(self), problems_of(error, type(self), given)) from None
+
+    def replace(self, **values: Any) -> Self:
+        """A copy with other values for the named fields, validated like a new one.
+
+        Raises:
+            ConfigError: an unknown field, or a value that cannot be used.
+        """
+        current = {name: self.__dict__[name] for name in type(self).model_fields}
+        if any(isinstance(value, StrippedHost) for value in current.values()):
+            raise HostFieldError(
+                f"replace was called on the view of a {type(self).__name__} that traced code receives",
+                why="its Host fields are stripped",
+                fix="call replace on the experiment itself, outside the traced hooks",
+            )
+        replaced = type(self)(**{**current, **values})
+        object.__setattr__(replaced, "__pydantic_fields_set__", self.model_fields_set | values.keys())
+        return replaced
+
+    def graphconst_items(self) -> dict[str, Any]:
+        """The GraphConst fields and their values, in declaration order."""
+        kinds = type(self).__nitro_kinds__
+        return {name: getattr(self, name) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST}
+
+    @classmethod
+    def from_preset(cls, name: str, **values: Any) -> Self:
+        """The experiment of a preset, `values` winning over the preset's.
+
+        Raises:
+            PresetNotFoundError: there is no preset of this name.
+            PresetError: the preset does not fit the experiment.
+        """
+        if _preset_loader is None:
+            raise ConfigError(
+                "presets are not available",
+                why="nitro_cli.experiment was imported alone, and presets belong to nitro_cli.registry",
+                fix="`import nitro_cli.registry` first, or import Experiment from nitro_cli",
+            )
+        loaded = _preset_loader(cls, name, values)
+        assert isinstance(loaded, cls)
+        return loaded
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = self.__dict__, other.__dict__
+        return all(same_content(mine[name], theirs[name]) for name in type(self).model_fields)
+
+    def __hash__(self) -> int:
+        scalars = (bool, int, float, str, type(None))
+        values = (self.__dict__[name] for name in type(self).model_fields)
+        return hash((type(self), *(v for v in values if isinstance(v, scalars) and v == v)))
+
+    def __repr_args__(self) -> Any:
+        for name in type(self).model_fields:
+            if name not in KNOBS or name in self.model_fields_set:
+                value = self.__dict__[name]
+                yield name, _Summary(value) if is_array(value) and value.shape != () else value
+
+
+class _Summary:
+    def __init__(self, array: Any) -> None:
+        self._text = f"<{array.dtype}{list(array.shape)}>"
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+KNOBS: tuple[str, ...] = tuple(Experiment.model_fields)
+"""The run knobs: the fields that every experiment inherits."""
+
+
+def _unboxed(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, Any]:
+    # A 0-d array or numpy scalar is the number it holds; `derive` returns them as a matter of course.
+    given = dict(values)
+    for name, value in values.items():
+        if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+            info = cls.model_fields.get(name)
+            if info is not None and info.annotation in (int, float, bool, int | None, float | None, bool | None):
+                given[name] = value.item()
+    return given
+
+
+def validation_problems(cls: type[Experiment], values: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with `values` for `cls`, without building the experiment; empty when nothing is.
+
+    Args:
+        cls: the experiment class.
+        values: field values as Python or as TOML gives them.
+    """
+    given = _unboxed(cls, values)
+    try:
+        cls.__pydantic_validator__.validate_python(given, self_instance=object.__new__(cls))
+    except ValidationError as error:
+        return problems_of(error, cls, given)
+    return []

@@ -1,0 +1,195 @@
+"""The hooks an experiment writes, and what each does when it is not written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from nitro_cli.errors import ConfigError, HookError, nearest
+
+__all__ = [
+    "HOOKS",
+    "REQUIRED_HOOKS",
+    "Hooks",
+    "check_hooks",
+    "default_no_decay",
+    "has_hook",
+    "sanitize_metric_name",
+]
+
+REQUIRED_HOOKS = ("build_data", "build_model", "forward", "loss")
+
+HOOKS = (
+    *REQUIRED_HOOKS,
+    "derive",
+    "train_metrics",
+    "metrics",
+    "finalize_metrics",
+    "metrics_residency",
+    "optimizer",
+    "param_group",
+    "group_learning_rate",
+    "group_weight_decay",
+    "decay_anchor",
+    "no_decay",
+    "schedules",
+    "grad_rule",
+    "no_perturb",
+    "adaptive_perturb",
+    "train_step",
+    "setup_optimizers",
+    "manual_training",
+    "checkpoint_filename",
+    "export_inputs",
+    "export_outputs",
+    "export_preprocess",
+    "export_postprocess",
+    "export_client_inputs",
+    "export_client_outputs",
+    "export_provenance_extra",
+    "visualize",
+    "save_figure",
+)
+"""Every hook; a field of one of these names is refused."""
+
+Path = tuple[str | int, ...]
+"""The place of a leaf in a parameter tree: its keys from the top."""
+
+
+def default_no_decay(path: Path, leaf: Any) -> bool:
+    """Whether weight decay leaves this parameter out: biases and norm scales, that is every leaf of rank 1 or less."""
+    return len(leaf.shape) <= 1
+
+
+def sanitize_metric_name(name: str) -> str:
+    """A metric's name as part of a file name: every character but letters, digits, `_`, `.` and `-` becomes `_`."""
+    return re.sub(r"[^A-Za-z0-9_.\-]", "_", name)
+
+
+class Hooks:
+    """The hooks with their defaults. The four required ones, and those whose absence means something, have none."""
+
+    if TYPE_CHECKING:
+        # Not methods: each experiment declares its own keywords, which no common signature could allow.
+        build_data: ClassVar[Callable[..., Any]]
+        build_model: ClassVar[Callable[..., Any]]
+        forward: ClassVar[Callable[..., Any]]
+        loss: ClassVar[Callable[..., Any]]
+        train_metrics: ClassVar[Callable[..., Any]]
+        metrics: ClassVar[Callable[..., Any]]
+        train_step: ClassVar[Callable[..., Any]]
+        setup_optimizers: ClassVar[Callable[..., Any]]
+        visualize: ClassVar[Callable[..., Any]]
+        export_inputs: ClassVar[Callable[..., Any]]
+        export_outputs: ClassVar[Callable[..., Any]]
+        export_preprocess: ClassVar[Callable[..., Any]]
+        export_postprocess: ClassVar[Callable[..., Any]]
+        export_client_inputs: ClassVar[Callable[..., Any]]
+        export_client_outputs: ClassVar[Callable[..., Any]]
+        export_provenance_extra: ClassVar[Callable[..., Any]]
+        learning_rate: float
+        weight_decay: float
+
+    optimizer: ClassVar[Callable[..., Any] | None] = None
+    """`optimizer(self, group)` returns an optax factory, `optimizer(self, group, hp)` the chain; None is RAdam."""
+
+    def derive(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Field values computed from the data, merged into the fields; by default none."""
+        return {}
+
+    def finalize_metrics(self, acc: Mapping[str, Any], split: str) -> Mapping[str, Any]:
+        """The reported values of a split from the combined ones; by default as they are."""
+        return acc
+
+    def metrics_residency(self, hook: str) -> Literal["host", "device"]:
+        """Where a metrics hook runs: `train_metrics` on the device, `metrics` on the host."""
+        return "device" if hook == "train_metrics" else "host"
+
+    def param_group(self, path: Path) -> str:
+        """The group of the parameter at `path`; `"frozen"` trains nothing."""
+        return "default"
+
+    def group_learning_rate(self, group: str) -> float:
+        """The base learning rate of a group; only its ratio to `learning_rate` counts under a schedule."""
+        return self.learning_rate
+
+    def group_weight_decay(self, group: str) -> float:
+        """The decoupled weight decay of a group."""
+        return self.weight_decay
+
+    def decay_anchor(self, group: str) -> Any:
+        """What a group decays toward: `"zero"`, `"w0"` (the parameters as `build_model` returned them) or a tree."""
+        return "zero"
+
+    def no_decay(self, path: Path, leaf: Any) -> bool:
+        """Whether weight decay leaves the parameter at `path` out; by default every leaf of rank 1 or less."""
+        return default_no_decay(path, leaf)
+
+    def schedules(self) -> Mapping[str, Any]:
+        """What varies with the optimizer step: key to a factory of the horizon, an optax schedule or a number."""
+        return {}
+
+    def grad_rule(self) -> Any:
+        """The gradient rule, such as `SAM(0.05)`; None is the plain gradient."""
+        return None
+
+    def no_perturb(self, path: Path, leaf: Any) -> bool:
+        """Whether a perturbing gradient rule leaves the parameter at `path` alone."""
+        return False
+
+    def adaptive_perturb(self, path: Path, leaf: Any) -> bool:
+        """Whether ASAM scales the perturbation of the parameter at `path` by its size: rank 2 and more."""
+        return len(leaf.shape) >= 2
+
+    def manual_training(self) -> bool:
+        """Whether `train_step` is used; by default whenever the class has one."""
+        return has_hook(self, "train_step")
+
+    def checkpoint_filename(self, *, epoch: int, step: int, metric: str | None, score: float | None) -> str:
+        """The name of a checkpoint, such as `epoch-0006-step-4500-loss=0.0416831`."""
+        name = f"epoch-{epoch:04d}-step-{step}"
+        return name if score is None or metric is None else f"{name}-{sanitize_metric_name(metric)}={score:.6g}"
+
+    def save_figure(self, figure: Any, stem: str) -> str:
+        """Write what `visualize` returned and give the path back; by default a matplotlib figure as PNG."""
+        if not hasattr(figure, "savefig"):
+            raise HookError(
+                f"visualize returned a {type(figure).__name__}, which has no savefig",
+                where=f"{type(self).__name__}.save_figure",
+                why="without a save_figure of your own the figure must be matplotlib's",
+                fix="return a matplotlib Figure from visualize, or define save_figure(self, figure, stem)",
+            )
+        path = f"{stem}.png"
+        figure.savefig(path)
+        return path
+
+
+def has_hook(e: Any, name: str) -> bool:
+    """Whether an experiment, or an experiment class, writes the hook `name` itself.
+
+    Raises:
+        ConfigError: there is no such hook.
+    """
+    if name not in HOOKS:
+        raise ConfigError(f"there is no hook {name!r}", nearest=nearest(name, HOOKS))
+    cls = e if isinstance(e, type) else type(e)
+    written = getattr(cls, name, None)
+    return written is not None and written is not getattr(Hooks, name, None)
+
+
+def check_hooks(e: Any) -> None:
+    """Refuse an experiment that lacks a required hook.
+
+    Raises:
+        ConfigError: names every missing hook.
+    """
+    cls = e if isinstance(e, type) else type(e)
+    missing = [name for name in REQUIRED_HOOKS if not has_hook(cls, name)]
+    if missing:
+        raise ConfigError(
+            f"{cls.__name__} lacks the required hook{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+            why=f"an experiment writes at least {', '.join(REQUIRED_HOOKS)}",
+            fix=f"define {missing[0]} on {cls.__name__}",
+            nearest=[n for name in missing for n in nearest(name, [a for a in vars(cls) if a not in HOOKS], limit=1)],
+        )

@@ -1,0 +1,110 @@
+"""The three kinds of field, and the markers that declare them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import PydanticCustomError, core_schema
+
+from nitro_cli.errors import ConfigError
+
+from .device_values import device_array
+
+__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "kind_of_annotation", "without_marker"]
+
+T = TypeVar("T")
+
+
+class FieldKind(StrEnum):
+    """What traced code sees of a field."""
+
+    GRAPHCONST = "graphconst"
+    """The Python value, baked into the program as a literal; another value is another program."""
+
+    DEVICE = "device"
+    """A traced array input; a new value never recompiles."""
+
+    HOST = "host"
+    """Nothing: a sentinel that raises. A new value never recompiles."""
+
+
+@dataclass(frozen=True)
+class KindMarker:
+    """The annotation metadata behind `Device[T]`, `GraphConst[T]` and `Host[T]`."""
+
+    kind: FieldKind
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        schema = handler(source)
+        if self.kind is not FieldKind.DEVICE:
+            return schema
+        return core_schema.no_info_after_validator_function(_require_array, schema)
+
+
+def _require_array(value: Any) -> Any:
+    try:
+        device_array(value)
+    except ConfigError as error:
+        raise PydanticCustomError("device_value", "{why}", {"why": error.what}) from None
+    return value
+
+
+# A type checker reads each of these as plain T.
+GraphConst = Annotated[T, KindMarker(FieldKind.GRAPHCONST)]
+Device = Annotated[T, KindMarker(FieldKind.DEVICE)]
+Host = Annotated[T, KindMarker(FieldKind.HOST)]
+
+
+def _markers(annotation: Any) -> list[FieldKind]:
+    return [m.kind for m in getattr(annotation, "__metadata__", ()) if isinstance(m, KindMarker)]
+
+
+def _nested_markers(annotation: Any) -> list[FieldKind]:
+    found: list[FieldKind] = []
+    for argument in get_args(annotation):
+        if isinstance(argument, KindMarker):
+            continue
+        found += _markers(argument) + _nested_markers(argument)
+    return found
+
+
+def kind_of_annotation(annotation: Any, name: str) -> FieldKind:
+    """The kind that an evaluated annotation declares; `Host` without a marker.
+
+    Raises:
+        ConfigError: two markers, a marker inside the type instead of around it, or a marker without a type.
+    """
+    kinds = _markers(annotation)
+    if len(set(kinds)) > 1:
+        listed = " and ".join(k.value for k in dict.fromkeys(kinds))
+        raise ConfigError(
+            f"field {name!r} is marked {listed}",
+            why="a field has exactly one kind",
+            fix=f"keep one marker around the type of {name!r}",
+        )
+    if nested := _nested_markers(annotation):
+        marker = {"graphconst": "GraphConst", "device": "Device", "host": "Host"}[nested[0].value]
+        raise ConfigError(
+            f"field {name!r} has {marker}[...] inside its type",
+            why="a kind belongs to the whole field",
+            fix=f"put the marker around the whole type, such as `{name}: {marker}[int | None]`",
+        )
+    if kinds and isinstance(annotation.__origin__, TypeVar):
+        raise ConfigError(
+            f"field {name!r} has a marker without a type",
+            fix=f"write the type, such as `{name}: Device[float]`",
+        )
+    return kinds[0] if kinds else FieldKind.HOST
+
+
+def without_marker(annotation: Any) -> Any:
+    """The annotation without its kind marker: `Device[float]` gives `float`."""
+    metadata = getattr(annotation, "__metadata__", ())
+    rest = tuple(m for m in metadata if not isinstance(m, KindMarker))
+    if len(rest) == len(metadata):
+        return annotation
+    origin = annotation.__origin__
+    return Annotated[(origin, *rest)] if rest else origin

@@ -1,0 +1,42 @@
+"""The pydantic configuration that experiments and their value objects share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
+
+from .problems import config_error, problems_of
+from .strictness import strict_scalars
+
+__all__ = ["StrictModel"]
+
+
+class StrictModel(BaseModel):
+    """A frozen pydantic model with strict scalars, whose constructor raises nitro's own errors.
+
+    Raises:
+        ConfigError: on construction, listing every value that cannot be used, with the nearest valid names.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+    )
+
+    input_names: ClassVar[dict[str, str]] = {}
+    """Second names a value may be given under: field name to accepted name."""
+
+    def __init__(self, /, **values: Any) -> None:
+        try:
+            self.__pydantic_validator__.validate_python(values, self_instance=self)
+        except ValidationError as error:
+            raise config_error(type(self), problems_of(error, type(self), values)) from None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return strict_scalars(handler(source), handler, cls)

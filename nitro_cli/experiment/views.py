@@ -1,0 +1,78 @@
+"""What a hook receives as `self`: Device fields replaced, and for traced hooks the Host fields stripped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from nitro_cli.errors import ConfigError, nearest
+
+from .experiment import KNOBS, Experiment
+from .kinds import FieldKind
+from .sentinel import StrippedHost
+
+__all__ = ["compile_view", "host_view"]
+
+E = TypeVar("E", bound=Experiment)
+
+
+def compile_view(e: E, device_values: Mapping[str, Any] | None = None) -> E:
+    """The experiment as traced code sees it.
+
+    Every Host field is a `StrippedHost`, every GraphConst field its Python value; hooks are the user's methods.
+    Building one costs a dictionary copy: nothing is validated and no array is touched.
+
+    Args:
+        e: the experiment, or a view of it.
+        device_values: what the Device fields hold inside the program (tracers); those not named keep their value.
+
+    Raises:
+        ConfigError: `device_values` names something that is not a Device field.
+    """
+    cls = type(e)
+    return _view(e, {**_sentinels(cls), **_checked(cls, device_values)})
+
+
+def host_view(e: E, device_values: Mapping[str, Any]) -> E:
+    """The experiment as a host hook sees it after setup: Device fields hold device arrays, Host fields their value.
+
+    Raises:
+        ConfigError: `device_values` names something that is not a Device field.
+    """
+    return _view(e, _checked(type(e), device_values))
+
+
+def _view(e: E, replaced: Mapping[str, Any]) -> E:
+    cls = type(e)
+    values = e.__dict__
+    view = cls.__new__(cls)
+    # Fields only: what a cached_property computed from other values must not come along.
+    object.__setattr__(view, "__dict__", {**{name: values[name] for name in cls.model_fields}, **replaced})
+    object.__setattr__(view, "__pydantic_fields_set__", e.__pydantic_fields_set__)
+    object.__setattr__(view, "__pydantic_extra__", None)
+    object.__setattr__(view, "__pydantic_private__", e.__pydantic_private__)
+    return view
+
+
+def _sentinels(cls: type[Experiment]) -> dict[str, StrippedHost]:
+    found = cls.__nitro_sentinels__
+    if found is None:
+        found = {
+            name: StrippedHost(name, cls.__name__, name in KNOBS)
+            for name, kind in cls.__nitro_kinds__.items()
+            if kind is FieldKind.HOST
+        }
+        cls.__nitro_sentinels__ = found
+    return found
+
+
+def _checked(cls: type[Experiment], device_values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    kinds = cls.__nitro_kinds__
+    for name in device_values or ():
+        if kinds.get(name) is not FieldKind.DEVICE:
+            devices = [n for n, kind in kinds.items() if kind is FieldKind.DEVICE]
+            reason = f"it is a {kinds[name].value} field" if name in kinds else "there is no such field"
+            raise ConfigError(
+                f"{name!r} is no Device field of {cls.__name__}: {reason}", nearest=nearest(name, devices)
+            )
+    return device_values or {}
