@@ -1,0 +1,102 @@
+"""Finding things by name: experiments, presets, overrides, and where each value came from.
+
+Names are resolved when they are first used, so that listing experiments loads neither pydantic nor numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nitro_cli.registry.config import config_ref, read_config, write_config
+    from nitro_cli.registry.discovery import ExperimentRef, find_experiment, list_experiments, ref_of
+    from nitro_cli.registry.import_check import check_import
+    from nitro_cli.registry.importing import import_path_of
+    from nitro_cli.registry.origins import Origin, OriginKind
+    from nitro_cli.registry.overrides import Override, parse_set, parse_unset, parse_value
+    from nitro_cli.registry.preset_commands import (
+        FieldRow,
+        PresetDifference,
+        check_presets,
+        diff_presets,
+        field_rows,
+        new_preset,
+        show_preset,
+    )
+    from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
+    from nitro_cli.registry.problems import PresetProblem
+    from nitro_cli.registry.resolve import Project, Resolved, from_preset, resolve, resolved_of
+
+_MODULES = {
+    "config": ("config_ref", "read_config", "write_config"),
+    "discovery": ("ExperimentRef", "find_experiment", "list_experiments", "ref_of"),
+    "import_check": ("check_import",),
+    "importing": ("import_path_of",),
+    "origins": ("Origin", "OriginKind"),
+    "overrides": ("Override", "parse_set", "parse_unset", "parse_value"),
+    "preset_commands": (
+        "FieldRow",
+        "PresetDifference",
+        "check_presets",
+        "diff_presets",
+        "field_rows",
+        "new_preset",
+        "show_preset",
+    ),
+    "preset_files": ("list_presets", "preset_folders", "preset_path"),
+    "problems": ("PresetProblem",),
+    "resolve": ("Project", "Resolved", "from_preset", "resolve", "resolved_of"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "ExperimentRef",
+    "FieldRow",
+    "Origin",
+    "OriginKind",
+    "Override",
+    "PresetDifference",
+    "PresetProblem",
+    "Project",
+    "Resolved",
+    "check_import",
+    "check_presets",
+    "config_ref",
+    "diff_presets",
+    "field_rows",
+    "find_experiment",
+    "from_preset",
+    "import_path_of",
+    "list_experiments",
+    "list_presets",
+    "new_preset",
+    "parse_set",
+    "parse_unset",
+    "parse_value",
+    "preset_folders",
+    "preset_path",
+    "read_config",
+    "ref_of",
+    "resolve",
+    "resolved_of",
+    "show_preset",
+    "write_config",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if "nitro_cli.experiment" in sys.modules:
+    importlib.import_module(f"{__name__}.resolve")  # gives Experiment.from_preset its presets

@@ -1,0 +1,234 @@
+"""The `config.toml` of a run: a resolved configuration that rebuilds the same experiment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from nitro_cli.errors import ConfigError
+from nitro_cli.experiment import (
+    NO_DEFAULT,
+    Experiment,
+    FieldKind,
+    config_metadata,
+    fields_of_kind,
+    same_content,
+    validation_problems,
+)
+from nitro_cli.registry.discovery import ExperimentRef, ref_of
+from nitro_cli.registry.importing import find_module_file, split_import_path
+from nitro_cli.registry.layers import SCHEDULES, Layers
+from nitro_cli.registry.origins import Origin, OriginKind
+from nitro_cli.registry.overrides import ordered
+from nitro_cli.registry.resolve import Resolved, finish
+from nitro_cli.registry.sources import apply_overrides, apply_values
+from nitro_cli.registry.toml_text import KeyPath, TomlDocument, format_key_path, read_toml, split_key_path
+from nitro_cli.registry.toml_values import (
+    NotWritable,
+    content_digest,
+    is_array,
+    natural_form,
+    value_type,
+    without_none,
+)
+from nitro_cli.registry.validation import layers_for
+
+__all__ = ["CONFIG_FORMAT", "config_document", "config_ref", "read_config", "write_atomically", "write_config"]
+
+CONFIG_FORMAT = 1
+
+
+def config_document(resolved: Resolved) -> dict[str, Any]:
+    """The document that `write_config` writes.
+
+    `[experiment]` names the class and the preset, `[fields]` holds every field, the top-level `unset` the key paths
+    that are none, `[schedules]` the schedules table when there is one. A field whose TOML form would not validate to
+    an equal value is listed under `[unwritten]` with its type and the SHA-256 of its content.
+    """
+    cls = type(resolved.experiment)
+    values = {name: getattr(resolved.experiment, name) for name in config_metadata(cls)}
+    forms = _forms(values, host=fields_of_kind(cls, FieldKind.HOST))
+    written = _rebuilding(cls, values, forms)
+    fields = {name: forms[name][0] for name in written if forms[name][0] is not None}
+    unset = [format_key_path((name, *path)) for name in written for path in forms[name][1]]
+    unwritten = {
+        name: {"type": value_type(value), "sha256": content_digest(value)}
+        for name, value in values.items()
+        if name not in written
+    }
+    experiment = {"name": resolved.name, "import": resolved.import_path, "cwd": str(Path.cwd())}
+    if resolved.preset is not None:
+        experiment["preset"] = resolved.preset
+    document: dict[str, Any] = {"format": CONFIG_FORMAT}
+    if unset:
+        document["unset"] = unset
+    document |= {"experiment": experiment, "fields": fields}
+    schedules, unwritten_schedules = _written_schedules(resolved.schedules)
+    if schedules is not None:
+        document[SCHEDULES] = schedules
+    unwritten |= unwritten_schedules
+    if unwritten:
+        document["unwritten"] = unwritten
+    return document
+
+
+def _forms(values: Mapping[str, Any], host: Collection[str]) -> dict[str, tuple[Any, list[tuple[str, ...]]]]:
+    """Per field that has one, its TOML form and the key paths inside it that are none; host arrays have none."""
+    forms = {}
+    for name, value in values.items():
+        if name in host and is_array(value):
+            continue
+        with contextlib.suppress(NotWritable, RecursionError):
+            forms[name] = without_none(natural_form(value))
+    return forms
+
+
+def _rebuilding(cls: type[Experiment], values: Mapping[str, Any], forms: Mapping[str, Any]) -> list[str]:
+    """The fields whose TOML form is read as an equal value again."""
+    natural = {name: natural_form(values[name]) for name in forms}
+    refused = {found.path[0] for found in validation_problems(cls, {**values, **natural}) if found.path}
+    candidates = {name: form for name, form in natural.items() if name not in refused}
+    again = cls(**{**values, **candidates})
+    return [name for name in candidates if same_content(getattr(again, name), values[name])]
+
+
+def _written_schedules(schedules: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    if schedules is None:
+        return None, {}
+    table: dict[str, Any] = {}
+    for key, value in schedules.items():
+        try:
+            table[key], removed = without_none(natural_form(value))
+        except NotWritable:
+            return None, {SCHEDULES: {"type": value_type(value), "sha256": content_digest(value)}}
+        if () in removed:
+            del table[key]
+    return table, {}
+
+
+def write_config(path: Path, resolved: Resolved) -> None:
+    """Write a configuration, atomically.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    write_atomically(path, tomli_w.dumps(config_document(resolved)))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the whole new one."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_config(
+    path: Path,
+    sets: Iterable[str] = (),
+    unsets: Iterable[str] = (),
+    flags: Mapping[str, Any] | None = None,
+    cls: type[Experiment] | None = None,
+) -> Resolved:
+    """Rebuild the experiment that a `config.toml` records, with overrides over it.
+
+    The environment and `[tool.nitro]` are not read. Relative paths are those of the working directory of the record,
+    where that directory still exists. A field under `[unwritten]` is taken from an override, or from the class default
+    when that has the recorded digest.
+
+    Args:
+        path: the file.
+        sets: the words after each `--set`.
+        unsets: the words after each `--unset`.
+        flags: values of knob flags by field name; None is a flag that was not given.
+        cls: the class, when it is at hand; otherwise it is imported by the recorded import path.
+
+    Raises:
+        ConfigError: the file is no record of this format, its values do not fit the class any more, or a field cannot
+            be rebuilt.
+        ExperimentNotFoundError: the class cannot be found.
+    """
+    document = read_toml(path)
+    ref = config_ref(path, document) if cls is None else ref_of(cls)
+    cls = ref.load() if cls is None else cls
+    layers = layers_for(cls)
+    _apply_record(layers, document)
+    apply_overrides(layers, ordered(sets, unsets))
+    apply_values(layers, flags or {}, OriginKind.FLAG)
+    _refuse_unwritten(cls, layers, document)
+    preset = document.data["experiment"].get("preset")
+    return finish(ref, cls, layers, preset)
+
+
+def config_ref(path: Path, document: TomlDocument | None = None) -> ExperimentRef:
+    """The experiment that a `config.toml` names, not yet imported.
+
+    Raises:
+        ConfigError: the file is no record of this format.
+    """
+    document = document or read_toml(path)
+    written = document.data.get("format")
+    table = document.data.get("experiment")
+    name, import_path = (table.get("name"), table.get("import")) if isinstance(table, dict) else (None, None)
+    if isinstance(written, int) and written > CONFIG_FORMAT:
+        why = f"it has format {written}, this version reads up to {CONFIG_FORMAT}"
+        raise ConfigError(f"{path} is of a newer nitro", where=str(path), why=why, fix="pip install -U nitro-cli")
+    if not (isinstance(written, int) and isinstance(name, str) and isinstance(import_path, str)):
+        raise ConfigError(
+            f"{path} is not the configuration of a run",
+            where=str(path),
+            why="it has no format, or no [experiment] with name and import",
+        )
+    source, _, is_file = split_import_path(import_path)
+    file = Path(source) if is_file else find_module_file(source)
+    return ExperimentRef(name, "file" if is_file else "module", import_path, file=file)
+
+
+def _apply_record(layers: Layers, document: TomlDocument) -> None:
+    folder = document.data["experiment"].get("cwd")
+    moved = isinstance(folder, str) and folder != str(Path.cwd()) and Path(folder).is_dir()
+    base = Path(folder) if moved else None
+
+    def origin(path: KeyPath) -> Origin:
+        return Origin(OriginKind.RECORD, "", document.path, document.line(path), base)
+
+    for name, value in document.data.get("fields", {}).items():
+        layers.put((name,), value, origin(("fields", name)))
+    for index, text in enumerate(document.data.get("unset", [])):
+        path, _ = split_key_path(text)
+        layers.put(path, None, origin(("unset", index)))
+    if SCHEDULES in document.data:
+        layers.put((SCHEDULES,), document.data[SCHEDULES], origin((SCHEDULES,)))
+
+
+def _refuse_unwritten(cls: type[Experiment], layers: Layers, document: TomlDocument) -> None:
+    metadata = config_metadata(cls)
+    lost = []
+    for name, entry in document.data.get("unwritten", {}).items():
+        overridden = layers.schedules is not None if name == SCHEDULES else name in layers.fields
+        default = metadata[name].default if name in metadata else NO_DEFAULT
+        if not overridden and (default is NO_DEFAULT or content_digest(default) != entry.get("sha256")):
+            lost.append((name, entry.get("type", "an object")))
+    if lost:
+        names = ", ".join(name for name, _ in lost)
+        raise ConfigError(
+            f"{cls.__name__} cannot be rebuilt: {names} {'is' if len(lost) == 1 else 'are'} not in the record",
+            where=f"{document.path}: [unwritten]",
+            why="; ".join(f"{name} is {kind}, which TOML cannot write" for name, kind in lost),
+            fix=f"build the experiment in Python with the same {names}, or give a value with --set",
+        )

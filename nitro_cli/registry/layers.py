@@ -1,0 +1,162 @@
+"""One configuration built up layer by layer, each value keeping its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from nitro_cli.registry.origins import Origin
+from nitro_cli.registry.problems import Problem
+from nitro_cli.registry.toml_text import KeyPath, format_key_path
+from nitro_cli.registry.toml_values import NotWritable, natural_form
+
+__all__ = ["SCHEDULES", "Layers", "flat_schedules"]
+
+SCHEDULES = "schedules"
+_QUALIFIERS = {"opt": 3, "grad": 2, "device": 2}
+"""Schedule keys may start with one of these, followed by this many segments at most in all."""
+
+
+def _is_schedule(node: Any) -> bool:
+    return not isinstance(node, Mapping) or "kind" in node
+
+
+def _nested_schedules(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Spread keys such as `"opt.bias.learning_rate"` over tables, the form that dotted TOML keys have."""
+    nested: dict[str, Any] = {}
+    for key, value in table.items():
+        first, *rest = key.split(".")
+        segments = [first, *rest] if first in _QUALIFIERS else [key]
+        node = nested
+        for segment in segments[:-1]:
+            inner = node.setdefault(segment, {})
+            if not isinstance(inner, dict):
+                inner = node[segment] = {}
+            node = inner
+        node[segments[-1]] = deepcopy(value)
+    return nested
+
+
+def flat_schedules(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
+    """Read a schedules table as one entry per schedule key.
+
+    `opt.<key>`, `opt.<group>.<key>`, `grad.<key>` and `device.<key>` may be written as dotted TOML keys or quoted ones.
+
+    Returns:
+        Per key the key path inside the nested table, and the schedule: a number or a table.
+    """
+    flat: dict[str, tuple[KeyPath, Any]] = {}
+
+    def descend(path: tuple[str, ...], node: Any) -> None:
+        if len(path) >= _QUALIFIERS.get(path[0], 1) or (_is_schedule(node) and len(path) > 1):
+            flat[".".join(path)] = (path, node)
+        elif isinstance(node, Mapping):
+            for key, inner in node.items():
+                descend((*path, key), inner)
+        else:
+            flat[".".join(path)] = (path, node)
+
+    for key, node in nested.items():
+        descend((key,), node)
+    return flat
+
+
+@dataclass
+class Layers:
+    """Values being resolved, weakest layer first.
+
+    Attributes:
+        default: gives a field's class default (None when it has none) for building a table from it.
+        names: the experiment's fields.
+        fields: the values set so far.
+        schedules: the schedules table in nested form, None when no layer has one.
+        origins: where each key path was set; the longest written prefix counts.
+        problems: what could not be applied.
+    """
+
+    default: Callable[[str], Any]
+    names: Sequence[str]
+    fields: dict[str, Any] = field(default_factory=dict)
+    schedules: dict[str, Any] | None = None
+    origins: dict[KeyPath, Origin] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def put(self, path: KeyPath, value: Any, origin: Origin, inner: Mapping[KeyPath, Origin] | None = None) -> None:
+        """Set the value at a key path, replacing what is there whole.
+
+        Args:
+            path: a field's name or `schedules`, and the keys inside it.
+            value: the value; None is none.
+            origin: where it was written.
+            inner: origins of the keys inside the value, by their whole key paths.
+        """
+        if path == (SCHEDULES,):
+            self.schedules = None if value is None else _nested_schedules(value)
+        elif len(path) == 1:
+            self.fields[str(path[0])] = value
+        elif not self._put_inside(path, value, origin):
+            return
+        self._forget(path)
+        self.origins[path] = origin
+        self.origins.update(inner or {})
+
+    def _put_inside(self, path: KeyPath, value: Any, origin: Origin) -> bool:
+        node = self._table(path[0], path, origin)
+        for depth, segment in enumerate(path[1:-1], start=2):
+            if node is None:
+                return False
+            inner = node.get(segment)
+            if inner is None:
+                inner = node[segment] = {}
+            if not isinstance(inner, dict):
+                self._refuse(path[:depth], inner, path, origin)
+                return False
+            node = inner
+        if node is None:
+            return False
+        if value is None and path[0] == SCHEDULES:
+            node.pop(path[-1], None)
+        else:
+            node[path[-1]] = value
+        return True
+
+    def _table(self, first: str | int, path: KeyPath, origin: Origin) -> dict[Any, Any] | None:
+        """The table that stands at a top-level name, built from its default when nothing does."""
+        if first == SCHEDULES:
+            self.schedules = {} if self.schedules is None else self.schedules
+            return self.schedules
+        name = str(first)
+        if name not in self.names:
+            self.fields[name] = {}  # validation tells of the unknown name
+            return self.fields[name]
+        value = self.fields[name] if name in self.fields else self.default(name)
+        try:
+            form = natural_form(value)
+        except NotWritable:
+            form = value
+        if form is None:
+            form = {}
+        if not isinstance(form, dict):
+            self._refuse((first,), value, path, origin)
+            return None
+        self.fields[name] = form
+        return form
+
+    def _refuse(self, at: KeyPath, value: Any, path: KeyPath, origin: Origin) -> None:
+        kind = type(value).__name__
+        message = f"{format_key_path(at)} is {'a list' if isinstance(value, list) else f'of type {kind}'}, not a table"
+        self.problems.append(Problem(path, f"{message}; set it whole", origin=origin))
+
+    def _forget(self, path: KeyPath) -> None:
+        for known in [p for p in self.origins if p[: len(path)] == path]:
+            del self.origins[known]
+
+    def origin(self, path: KeyPath) -> Origin | None:
+        """The origin of the value at a key path: its own, or that of the nearest table around it; None is default."""
+        for length in range(len(path), 0, -1):
+            found = self.origins.get(path[:length])
+            if found is not None:
+                return found
+        return None
