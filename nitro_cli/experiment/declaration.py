@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from types import FrameType, FunctionType
-from typing import Annotated, Any, ClassVar, ForwardRef, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, ForwardRef, cast, dataclass_transform, get_origin
 
-from pydantic import BaseModel, PydanticUserError, ValidationError
+from pydantic import BaseModel, Field, PydanticUserError, ValidationError
 from pydantic.fields import FieldInfo
 
 from nitro_cli.errors import ConfigError, nearest
@@ -20,10 +20,14 @@ __all__ = ["ExperimentMeta"]
 _METHODS = (FunctionType, property, classmethod, staticmethod)
 
 
-_ModelMeta: Any = type(BaseModel)
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 
-class ExperimentMeta(_ModelMeta):  # type: ignore[misc]
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class ExperimentMeta(ModelMetaclass):
     """Metaclass of `Experiment`.
 
     A default assigned without an annotation takes the inherited annotation and kind; a field named like a hook or a
@@ -47,7 +51,7 @@ class ExperimentMeta(_ModelMeta):  # type: ignore[misc]
             raise ConfigError(f"the class cannot be declared: {error.message}", where=where) from error
         inherited: dict[str, FieldKind] = {}
         for parent in reversed(parents):
-            inherited |= parent.__nitro_kinds__
+            inherited |= cast(Any, parent).__nitro_kinds__
         inherited |= kinds
         cls.__nitro_kinds__ = {field: inherited[field] for field in cls.model_fields}
         cls.__nitro_own__ = tuple(kinds)

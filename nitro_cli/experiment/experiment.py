@@ -48,22 +48,22 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
         ConfigError: on construction, listing every value that cannot be used and every unknown name.
     """
 
-    seed: int = Field(42, ge=0, lt=2**63)
+    seed: int = Field(default=42, ge=0, lt=2**63)
     """Seeds the initialisation, the shuffles and the random keys of the run."""
 
-    max_epochs: int = Field(1, ge=1)
+    max_epochs: int = Field(default=1, ge=1)
     """How many epochs to train for."""
 
-    accum: int = Field(1, ge=1)
+    accum: int = Field(default=1, ge=1)
     """Micro-batches per optimizer step."""
 
-    n_devs: int | None = Field(None, ge=1)
+    n_devs: int | None = Field(default=None, ge=1)
     """Local devices that share each batch; None is all visible ones."""
 
     run_dir: Path | None = None
     """Where runs are written; None is `runs/<ClassName>`."""
 
-    gradient_clip_norm: float = Field(0.0, ge=0)
+    gradient_clip_norm: float = Field(default=0.0, ge=0)
     """The largest global norm of the gradient; 0 is off."""
 
     check_divergence: bool = True
@@ -72,7 +72,7 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     autolog_schedules: bool = True
     """Whether the varying schedule values are logged on the train lines."""
 
-    log_every_n_steps: int = Field(1, ge=1)
+    log_every_n_steps: int = Field(default=1, ge=1)
     """Optimizer steps between two train lines."""
 
     eval_loss: bool = False
@@ -90,10 +90,10 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     ema: EMA | None = None
     """The exponential moving average of the weights; None is off."""
 
-    learning_rate: float = Field(1e-3, ge=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
     """The base learning rate; a traced input of the program."""
 
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The decoupled weight decay; a traced input of the program."""
 
     logger: LoggerKnob = JSONLogger()
@@ -102,10 +102,10 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     eval_weights: EvalWeights | None = None
     """Which weights evaluation reads; None is the EMA when there is one."""
 
-    checkpoint_every_n_steps: int | None = Field(None, ge=1)
+    checkpoint_every_n_steps: int | None = Field(default=None, ge=1)
     """Optimizer steps between two resume points inside an epoch; None is off."""
 
-    checkpoint_every_minutes: float | None = Field(None, gt=0)
+    checkpoint_every_minutes: float | None = Field(default=None, gt=0)
     """Minutes between two resume points inside an epoch; None is off."""
 
     max_time: Duration | None = None

@@ -95,10 +95,10 @@ class EarlyStopping(_Follows):
     in a row without improvement.
     """
 
-    patience: int = Field(5, ge=1)
+    patience: int = Field(default=5, ge=1)
     """Epochs in a row without improvement before the run stops."""
 
-    min_delta: float = Field(1e-4, ge=0, allow_inf_nan=False)
+    min_delta: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
     """How much an epoch must beat the best by, absolute."""
 
 
@@ -114,7 +114,7 @@ class EMA(StrictModel):
     warmup: bool = True
     """Whether the average follows the weights faster in the first steps."""
 
-    every: int = Field(1, ge=1)
+    every: int = Field(default=1, ge=1)
     """Optimizer steps between two updates."""
 
     def __init__(self, beta: float, **values: Any) -> None:

@@ -87,7 +87,7 @@ class OneCycle(StrictModel):
     kind: Literal["one_cycle"] = "one_cycle"
     max_lr: Value
     total_steps: Steps | None = None
-    pct_start: float = Field(0.3, ge=0, le=1)
+    pct_start: float = Field(default=0.3, ge=0, le=1)
     anneal_strategy: Literal["cos", "linear"] = "cos"
     div_factor: Power = 25.0
     final_div_factor: Power = 1e4
@@ -191,12 +191,12 @@ class PlateauConfig(StrictModel):
     inner: Annotated[_Plain, Discriminator(_choice)]
     metric: str | None = None
     mode: Mode | None = None
-    factor: float = Field(0.1, gt=0, lt=1)
-    patience: int = Field(10, ge=0)
-    cooldown: int = Field(0, ge=0)
-    threshold: float = Field(1e-4, ge=0, allow_inf_nan=False)
+    factor: float = Field(default=0.1, gt=0, lt=1)
+    patience: int = Field(default=10, ge=0)
+    cooldown: int = Field(default=0, ge=0)
+    threshold: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
     threshold_mode: Literal["rel", "abs"] = "rel"
-    min_scale: float = Field(0.0, ge=0, le=1)
+    min_scale: float = Field(default=0.0, ge=0, le=1)
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> Self:
