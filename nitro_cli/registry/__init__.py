@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
     from nitro_cli.registry.problems import PresetProblem
-    from nitro_cli.registry.resolve import Project, Resolved, from_preset, resolve, resolved_of
+    from nitro_cli.registry.resolution import Project, Resolved, from_preset, resolve, resolved_of
 
 _MODULES = {
     "config": ("config_ref", "read_config", "write_config"),
@@ -47,7 +47,7 @@ _MODULES = {
     ),
     "preset_files": ("list_presets", "preset_folders", "preset_path"),
     "problems": ("PresetProblem",),
-    "resolve": ("Project", "Resolved", "from_preset", "resolve", "resolved_of"),
+    "resolution": ("Project", "Resolved", "from_preset", "resolve", "resolved_of"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -26,7 +26,7 @@ from nitro_cli.registry.importing import find_module_file, split_import_path
 from nitro_cli.registry.layers import SCHEDULES, Layers
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
-from nitro_cli.registry.resolve import Resolved, finish
+from nitro_cli.registry.resolution import Resolved, finish
 from nitro_cli.registry.sources import apply_overrides, apply_values
 from nitro_cli.registry.toml_text import KeyPath, TomlDocument, format_key_path, read_toml, split_key_path
 from nitro_cli.registry.toml_values import (
