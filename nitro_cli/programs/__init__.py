@@ -1,0 +1,84 @@
+"""The traced functions, compiling them, the cache of programs, and what they cost.
+
+Names are loaded when asked for: looking at the cache directory needs no JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nitro_cli.programs.cache import (
+        CacheStats,
+        NameStats,
+        Program,
+        cache_reset,
+        cache_stats,
+        compile_program,
+        explain_difference,
+    )
+    from nitro_cli.programs.compile_options import check_compile_options
+    from nitro_cli.programs.cost import Cost
+    from nitro_cli.programs.disk_cache import CacheInfo, cache_clear, cache_dir, cache_info
+    from nitro_cli.programs.eval_step import EvalPlan, build_eval_loss, build_forward, build_metrics
+    from nitro_cli.programs.initialization import Initialized, initialize
+    from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
+    from nitro_cli.programs.persistent_cache import setup_cache
+    from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step
+
+__all__ = [
+    "AdaptedModel",
+    "BoundModel",
+    "CacheInfo",
+    "CacheStats",
+    "Cost",
+    "EvalPlan",
+    "Initialized",
+    "NameStats",
+    "Program",
+    "StepNames",
+    "StepPlan",
+    "TrainState",
+    "adapt_model",
+    "adapt_returned",
+    "build_eval_loss",
+    "build_forward",
+    "build_metrics",
+    "build_train_step",
+    "cache_clear",
+    "cache_dir",
+    "cache_info",
+    "cache_reset",
+    "cache_stats",
+    "check_compile_options",
+    "compile_program",
+    "explain_difference",
+    "initialize",
+    "setup_cache",
+]
+
+_MODULES = {
+    "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
+    "compile_options": "check_compile_options",
+    "cost": "Cost",
+    "disk_cache": "CacheInfo cache_clear cache_dir cache_info",
+    "eval_step": "EvalPlan build_eval_loss build_forward build_metrics",
+    "initialization": "Initialized initialize",
+    "models": "AdaptedModel BoundModel adapt_model adapt_returned",
+    "persistent_cache": "setup_cache",
+    "train_step": "StepNames StepPlan TrainState build_train_step",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

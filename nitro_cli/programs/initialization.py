@@ -1,0 +1,194 @@
+"""The initial parameters as one compiled program, so that they cost one cache hit and not a compile per operation."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from nitro_cli.errors import NitroWarning
+from nitro_cli.programs.cache import Program, TracedProgram, compile_traced, trace_program
+from nitro_cli.programs.held_tracer import held_tracer
+from nitro_cli.programs.models import AdaptedModel, adapt_returned
+
+__all__ = ["Initialized", "initialize"]
+
+PyTree = Any
+Build = Callable[[Mapping[str, jax.Array], jax.Array], Any]
+
+LARGE_CONSTANT_BYTES = 4096
+_READS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+_SCALARS = ((bool, np.bool_), (int, np.int32), (float, np.float32), (complex, np.complex64))
+
+
+@dataclass(frozen=True)
+class Initialized:
+    """A model with its initial arrays.
+
+    Attributes:
+        adapted: the model, holding no arrays.
+        params, state: its arrays, uncommitted on the default device; nobody else holds their buffers.
+        mode: `program` (one compiled program) or `op by op`.
+        reason: why op by op; None for a program.
+        program: the program; None op by op.
+    """
+
+    adapted: AdaptedModel
+    params: PyTree
+    state: PyTree
+    mode: Literal["program", "op by op"]
+    reason: str | None
+    program: Program | None
+
+
+@dataclass
+class _CarriedOut:
+    """What leaves the trace beside its arrays."""
+
+    adapted: AdaptedModel | None = None
+    structure: Any = None
+    concrete: list[Any] = field(default_factory=list)
+    held: str | None = None
+
+
+def initialize(
+    build: Build,
+    seed: int,
+    device_values: Mapping[str, jax.Array] | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    on_compile: Callable[[str], object] | None = None,
+) -> Initialized:
+    """Build a model and its initial arrays.
+
+    `build` is traced as one program of the seed and the Device values: another seed or value compiles nothing. Arrays
+    that it returns as they are (pretrained weights) do not pass through the program, and large ones that it computes
+    with are arguments of the program. Where `build` reads values on the host it runs again, operation by operation.
+
+    Args:
+        build: `build(device_values, key)`, returning what `build_model` returns: `(model, params, state)`, or less for
+            libraries whose models carry their arrays. `key` is a typed key, `jax.random.key(seed)`.
+        seed: a non-negative integer.
+        device_values: values of Device fields by name.
+        options: XLA compile options.
+        on_compile: see `compile_program`.
+
+    Raises:
+        HookError: `build` returned no model. Exceptions of `build` itself pass unchanged.
+    """
+    low, high = np.uint32(seed & 0xFFFFFFFF), seed >> 32
+    values = dict(device_values or {})
+    out = _CarriedOut()
+
+    def init(low: jax.Array, values: Mapping[str, jax.Array]) -> list[jax.Array]:
+        return _traced_leaves(build(values, _key(low, high)), out)
+
+    try:
+        traced = trace_program("init", init, (low, values))
+    except _reads_values() as error:
+        return _op_by_op(build, values, low, high, _reason(error))
+    assert out.adapted is not None
+    if out.held is not None:
+        return _op_by_op(build, values, low, high, out.held)
+    program, constants = _constants_as_arguments(traced)
+    compiled = compile_traced(program, options=options, on_compile=on_compile)
+    computed = iter(compiled(*constants, low, values))
+    leaves = [next(computed) if leaf is None else _own(leaf) for leaf in out.concrete]
+    params, state = jax.tree.unflatten(out.structure, leaves)
+    _warn_of_narrowing(out.concrete)
+    return Initialized(out.adapted, params, state, "program", None, compiled)
+
+
+def _traced_leaves(returned: Any, out: _CarriedOut) -> list[jax.Array]:
+    adapted = adapt_returned(returned)
+    leaves, out.structure = jax.tree.flatten((adapted.params, adapted.state))
+    out.concrete = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+    out.adapted = adapted.without_arrays()
+    out.held = held_tracer(out.adapted.module)
+    return [_strong(leaf) for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+
+
+def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reason: str) -> Initialized:
+    warnings.warn(f"build_model runs op by op: {reason}", NitroWarning, stacklevel=3)
+    adapted = adapt_returned(build(values, _key(low, high)))
+    leaves, structure = jax.tree.flatten((adapted.params, adapted.state))
+    _warn_of_narrowing(leaves)
+    params, state = jax.tree.unflatten(structure, [_own(leaf) for leaf in leaves])
+    return Initialized(adapted.without_arrays(), params, state, "op by op", reason, None)
+
+
+def _key(low: Any, high: int) -> jax.Array:
+    key = jax.random.key(low)
+    return jax.random.fold_in(key, high) if high else key
+
+
+def _constants_as_arguments(program: TracedProgram) -> tuple[TracedProgram, tuple[Any, ...]]:
+    """Turn the large arrays that the program closes over into arguments before its own."""
+    closed = program.traced.jaxpr
+    large = [index for index, constant in enumerate(closed.consts) if constant.nbytes >= LARGE_CONSTANT_BYTES]
+    if not large:
+        return program, ()
+    constants = tuple(closed.consts[index] for index in large)
+    constants = tuple(c if isinstance(c, jax.Array) else np.asarray(c) for c in constants)
+
+    def init(*args: Any) -> list[jax.Array]:
+        given, own = args[: len(large)], args[len(large) :]
+        consts = list(closed.consts)
+        for index, value in zip(large, given, strict=True):
+            consts[index] = value
+        return jax.core.eval_jaxpr(closed.jaxpr, consts, *jax.tree.leaves(own))
+
+    return trace_program("init", init, (*constants, *program.args)), constants
+
+
+def _own(leaf: Any) -> jax.Array:
+    """A device array with a buffer of its own: the train step takes it, and `build_model` may keep its array."""
+    for kind, dtype in _SCALARS:
+        if isinstance(leaf, kind) and not isinstance(leaf, np.generic):
+            leaf = np.asarray(leaf, dtype)
+            break
+    return _strong(jax.device_put(leaf, may_alias=False))
+
+
+def _strong(leaf: jax.Array) -> jax.Array:
+    """The same values with a strong type: a weak one would make the second step another program than the first."""
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if leaf.aval.weak_type else leaf
+
+
+def _warn_of_narrowing(leaves: list[Any]) -> None:
+    def narrowed(leaf: Any) -> bool:
+        return hasattr(leaf, "dtype") and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype
+
+    wide = [leaf for leaf in leaves if isinstance(leaf, (np.ndarray, np.generic)) and narrowed(leaf)]
+    if wide:
+        kinds = sorted({f"{leaf.dtype} to {jax.dtypes.canonicalize_dtype(leaf.dtype)}" for leaf in wide})
+        warnings.warn(
+            f"{len(wide)} of the arrays that build_model returned become narrower on the device: {', '.join(kinds)}",
+            NitroWarning,
+            stacklevel=3,
+        )
+
+
+def _reads_values() -> tuple[type[Exception], ...]:
+    """Exceptions that say: this code needs values, or live objects, that a trace does not have."""
+    flax_errors = sys.modules.get("flax.errors")
+    if flax_errors is None:
+        return _READS_VALUES
+    return (*_READS_VALUES, flax_errors.TraceContextError)
+
+
+def _reason(error: BaseException) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "site-packages" not in f.filename]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    message = str(error).strip().splitlines()
+    return f"it reads values on the host{where} ({type(error).__name__}: {message[0] if message else ''})"

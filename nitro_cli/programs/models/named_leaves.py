@@ -1,0 +1,59 @@
+"""Trees as plain nested dicts with text keys, so that names and structures never hang on a library's classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+
+__all__ = ["Path", "nest", "path_names", "pick"]
+
+Path = tuple[str, ...]
+
+
+def path_names(path: Iterable[Any]) -> Path:
+    """The text of each key of a JAX key path: attribute, dict key or index."""
+    names = []
+    for key in path:
+        for attribute in ("name", "key", "idx"):
+            if hasattr(key, attribute):
+                names.append(str(getattr(key, attribute)))
+                break
+        else:
+            names.append("/".join(re.findall(r"\w+", jax.tree_util.keystr((key,)))) or str(key))
+    return tuple(names)
+
+
+def nest(leaves: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
+    """Nested dicts out of `(path, leaf)` pairs, keys sorted at each level.
+
+    Raises:
+        ValueError: two leaves have one path, or one path runs through another's leaf.
+    """
+    root: dict[str, Any] = {}
+    placed: set[Path] = set()
+    for path, leaf in sorted(leaves, key=lambda pair: pair[0]):
+        node = root
+        for depth, name in enumerate(path[:-1], start=1):
+            if path[:depth] in placed:
+                raise ValueError(f"leaf inside a leaf at {'/'.join(path)}")
+            node = node.setdefault(name, {})
+        if path in placed or path[-1] in node:
+            raise ValueError(f"two leaves at {'/'.join(path)}")
+        placed.add(path)
+        node[path[-1]] = leaf
+    return root
+
+
+def pick(tree: Mapping[str, Any], path: Path) -> Any:
+    """The subtree of nested dicts at `path`.
+
+    Raises:
+        KeyError: there is none.
+    """
+    node: Any = tree
+    for name in path:
+        node = node[name]
+    return node
