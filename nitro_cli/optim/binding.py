@@ -1,0 +1,314 @@
+"""Binding an experiment's schedules to its optimizer, its Device fields and its gradient rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nitro_cli.errors import ConfigError, OptimizerError, ScheduleError
+from nitro_cli.experiment import FieldKind, config_metadata
+from nitro_cli.optim.gradient_rules import GradRule, PerturbRule, SingleGrad, rule_fields
+from nitro_cli.optim.group_rates import GroupRates, group_rates
+from nitro_cli.optim.group_rule import GroupRule, group_rule
+from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
+from nitro_cli.optim.layout import ParamLayout
+from nitro_cli.optim.plateau import Plateau, PlateauCounters
+from nitro_cli.optim.schedule_keys import Binding, KeySpace, candidate_names, flat_schedules, resolve_keys
+from nitro_cli.optim.value_source import ValueSource, resolve_schedule
+
+__all__ = [
+    "anchor_name",
+    "bind",
+    "device_space",
+    "ema_columns",
+    "experiment_schedules",
+    "gradient_rule",
+    "resolve_entries",
+    "with_log_names",
+]
+
+Resolved = tuple[ValueSource, Plateau | None]
+
+
+def bind(
+    e: Any,
+    layout: ParamLayout,
+    *,
+    schedules: Mapping[str, Any] | None = None,
+    origin: str = "class",
+    total_steps: int,
+    clip_norm: float | None = None,
+    monitor: Any = None,
+) -> Hyper:
+    """Bind every schedule and lay out the traced hyperparameters.
+
+    Args:
+        e: the experiment, run knobs resolved.
+        layout: of its parameters.
+        schedules: what replaces the experiment's `schedules()` whole; None takes that.
+        origin: where `schedules` came from: `"preset"` or `"keyword"`; ignored without it.
+        total_steps: the horizon, `max_epochs * batches // accum`.
+        clip_norm: global gradient norm to clip at, 0 is off; None takes `gradient_clip_norm`.
+        monitor: the run's `(metric, mode)` for plateaus that name none, or None.
+
+    Returns:
+        The hyperparameters, with one slot for each whether it is constant or scheduled.
+
+    Raises:
+        ScheduleError: a key or a schedule does not fit.
+        OptimizerError: the rates, decays, or the optimizer hook do not fit.
+    """
+    entries, origin = experiment_schedules(e, schedules, origin)
+    rates = group_rates(e, layout.groups)
+    rules = {
+        group: group_rule(e, group, layout.of_group(group), candidate_names(entries, group)) for group in layout.groups
+    }
+    gradient = gradient_rule(e)
+    device, refused = device_space(e)
+    space = KeySpace(
+        groups={g: {"learning_rate", "weight_decay", *r.arguments} for g, r in rules.items()},
+        open_groups={g for g, r in rules.items() if r.open},
+        device=device,
+        grad=frozenset(rule_fields(gradient)),
+        refused=refused,
+    )
+    bindings = _resolved_keys(entries, space)
+    _check_decay(bindings, rates, rules)
+    resolved, plateaus = resolve_entries(entries, total_steps, monitor)
+    columns = [
+        *_group_columns(layout, rates, rules, bindings, resolved),
+        constant_column("clip_norm", _clip_norm(e.gradient_clip_norm if clip_norm is None else clip_norm)),
+        *ema_columns(e),
+        *_gradient_columns(gradient, bindings, resolved),
+        *_device_columns(bindings, resolved),
+    ]
+    return Hyper(
+        column_list=with_log_names(columns, resolved, lambda varying: log_names(varying, layout.groups)),
+        rules=rules,
+        grad_rule=gradient,
+        bindings=tuple(_binding_row(b, origin, resolved[b.key]) for b in bindings),
+        groups=tuple(_group_row(e, layout, g, rates[g], rules[g], columns) for g in layout.groups),
+        plateaus=plateaus,
+        total_steps=total_steps,
+    )
+
+
+def experiment_schedules(e: Any, schedules: Mapping[str, Any] | None, origin: str) -> tuple[dict[str, Any], str]:
+    """The schedules that hold for this run, with dotted keys, and where they came from."""
+    if schedules is None:
+        return flat_schedules(e.schedules() or {}), "class"
+    return flat_schedules(schedules), origin
+
+
+def gradient_rule(e: Any) -> GradRule:
+    """What the `grad_rule` hook returned; None is the plain gradient.
+
+    Raises:
+        OptimizerError: it is not a gradient rule.
+    """
+    hook = getattr(e, "grad_rule", None)
+    rule = hook() if callable(hook) else hook
+    if rule is None:
+        return SingleGrad()
+    if not isinstance(rule, GradRule):
+        raise OptimizerError(
+            f"grad_rule returned {type(rule).__name__ if not isinstance(rule, type) else f'the class {rule.__name__}'}",
+            why="a gradient rule is SingleGrad(), SAM(rho), ASAM(rho) or an object of a PerturbRule subclass",
+            fix="return an instance, such as SAM(0.05)",
+        )
+    if isinstance(rule, PerturbRule) and type(rule).perturbation is PerturbRule.perturbation:
+        raise OptimizerError(
+            f"the gradient rule {type(rule).__name__} has no method `perturbation`",
+            fix="write perturbation(self, grads, params, adaptive), which returns what to add to the parameters",
+        )
+    return rule
+
+
+def device_space(e: Any) -> tuple[frozenset[str], dict[str, str]]:
+    """The Device fields that a schedule can drive, and the reason for every other field of the experiment."""
+    scalars: set[str] = set()
+    refused: dict[str, str] = {}
+    for name, meta in config_metadata(type(e)).items():
+        if meta.kind == FieldKind.DEVICE:
+            value = getattr(e, name)
+            if np.ndim(value) == 0 and not isinstance(value, bool | np.bool_):
+                scalars.add(name)
+            else:
+                refused[name] = f"it holds {_described(value)}; a schedule drives a scalar number"
+        elif meta.kind == FieldKind.GRAPHCONST:
+            refused[name] = "it is GraphConst: its value is baked into the program, another one recompiles"
+        else:
+            refused[name] = "it is a Host field: traced code never sees it"
+    return frozenset(scalars), refused
+
+
+def _described(value: Any) -> str:
+    shape = np.shape(value)
+    return f"an array of shape {shape}" if shape else f"a {type(value).__name__}"
+
+
+def _resolved_keys(entries: Mapping[str, Any], space: KeySpace) -> list[Binding]:
+    """Bind the keys; one that nothing takes goes to the open optimizers, which are refused if they ignore it."""
+    closed = dict(space.groups)
+    for key in entries:
+        known = "." in key or key in space.every_name() or key in space.refused
+        if not known and space.open_groups:
+            for group in space.open_groups:
+                closed[group] = {*closed[group], key}
+    return resolve_keys(list(entries), replace(space, groups=closed))
+
+
+def _check_decay(bindings: Sequence[Binding], rates: Mapping[str, GroupRates], rules: Mapping[str, GroupRule]) -> None:
+    scheduled = {group: b.key for b in bindings if b.space == "opt" and b.name == "weight_decay" for group in b.groups}
+    declared = {group for group in scheduled if rates[group].declares_decay}
+    bare = any("." not in key or key == "opt.weight_decay" for key in scheduled.values())
+    if bare:
+        declared |= {group for group, rate in rates.items() if rate.declares_decay}
+    if declared:
+        named = ", ".join(sorted(declared))
+        raise ScheduleError(
+            f"weight_decay is scheduled while group_weight_decay declares its own for: {named}",
+            why="one of the two would be ignored",
+            fix="drop the schedule, or schedule each group by opt.<group>.weight_decay and drop group_weight_decay",
+        )
+    for group, rule in rules.items():
+        if rule.own_decay and (rates[group].weight_decay != 0 or group in scheduled):
+            held = "a schedule" if group in scheduled else f"{rates[group].weight_decay:g}"
+            raise OptimizerError(
+                f"the group {group!r} would decay twice",
+                where=f"optimizer: {rule.name}",
+                why=f"the factory has its own {rule.own_decay}, and the framework's weight_decay is {held}",
+                fix=f"either leave weight_decay at 0 and give the factory its own: functools.partial(..., "
+                f"{rule.own_decay}=...); or decay by the framework: a factory without it (optax.adam for adamw), "
+                f"or functools.partial(..., {rule.own_decay}=0.0)",
+            )
+
+
+def resolve_entries(
+    entries: Mapping[str, Any], total_steps: int, monitor: Any
+) -> tuple[dict[str, Resolved], dict[str, PlateauCounters]]:
+    """The values of every schedule over the horizon, and the counters of those under a plateau.
+
+    Raises:
+        ScheduleError: an entry is no schedule, or a plateau has no metric to follow.
+    """
+    resolved = {key: resolve_schedule(key, entry, total_steps) for key, entry in entries.items()}
+    counters: dict[str, PlateauCounters] = {}
+    for key, (_, plateau) in resolved.items():
+        if plateau is None:
+            continue
+        metric, mode = plateau.metric, plateau.mode
+        if metric is None:
+            if monitor is None:
+                raise ScheduleError(
+                    f"the plateau on {key!r} has no metric to follow",
+                    why="it names none and the run has no monitor",
+                    fix="give the plateau metric and mode, or set monitor, such as ('loss', 'min')",
+                )
+            metric, mode = monitor
+        assert mode is not None
+        counters[key] = PlateauCounters(plateau, metric, mode)
+    return resolved, counters
+
+
+def _group_columns(
+    layout: ParamLayout,
+    rates: Mapping[str, GroupRates],
+    rules: Mapping[str, GroupRule],
+    bindings: Sequence[Binding],
+    resolved: Mapping[str, Resolved],
+) -> list[Column]:
+    columns: list[Column] = []
+    for group in layout.groups:
+        bound = {b.name: b.key for b in bindings if b.space == "opt" and group in b.groups}
+        constants = {"learning_rate": rates[group].learning_rate}
+        if not rules[group].own_decay:
+            constants["weight_decay"] = rates[group].weight_decay
+        for name in [*constants, *(n for n in sorted(bound) if n not in constants)]:
+            if name in bound:
+                factor = rates[group].ratio if name == "learning_rate" else 1.0
+                columns.append(Column(f"{group}/{name}", resolved[bound[name]][0], factor, bound[name]))
+            else:
+                columns.append(constant_column(f"{group}/{name}", constants[name]))
+    return columns
+
+
+def _gradient_columns(rule: GradRule, bindings: Sequence[Binding], resolved: Mapping[str, Resolved]) -> list[Column]:
+    bound = {b.name: b.key for b in bindings if b.space == "grad"}
+    return [
+        Column(f"grad/{name}", resolved[bound[name]][0], 1.0, bound[name])
+        if name in bound
+        else constant_column(f"grad/{name}", value)
+        for name, value in rule_fields(rule).items()
+    ]
+
+
+def _device_columns(bindings: Sequence[Binding], resolved: Mapping[str, Resolved]) -> list[Column]:
+    return [Column(f"device/{b.name}", resolved[b.key][0], 1.0, b.key) for b in bindings if b.space == "device"]
+
+
+def ema_columns(e: Any) -> list[Column]:
+    """The columns of the weights' average, none without one."""
+    if e.ema is None:
+        return []
+    values = {"ema_beta": e.ema.beta, "ema_warmup": float(e.ema.warmup), "ema_every": e.ema.every}
+    return [constant_column(name, value) for name, value in values.items()]
+
+
+def _clip_norm(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ConfigError(
+            f"gradient_clip_norm is {value!r}",
+            why="it bounds the global norm of the gradient",
+            fix="0 switches it off",
+        )
+    return float(value)
+
+
+def with_log_names(
+    columns: Sequence[Column], resolved: Mapping[str, Resolved], naming: Callable[[Sequence[Column]], Mapping[str, str]]
+) -> tuple[Column, ...]:
+    """The columns, those that vary with their name on the train lines."""
+    varying = [c for c in columns if c.key is not None and (resolved[c.key][1] or resolved[c.key][0].constant is None)]
+    names = naming(varying)
+    return tuple(replace(column, log=names.get(column.name)) for column in columns)
+
+
+def _binding_row(binding: Binding, origin: str, resolved: Resolved) -> BindingRow:
+    bound = tuple(f"{group}/{binding.name}" for group in binding.groups) or (f"{binding.space}/{binding.name}",)
+    return BindingRow(binding.key, bound, origin, resolved[0].text)
+
+
+def _group_row(
+    e: Any, layout: ParamLayout, group: str, rates: GroupRates, rule: GroupRule, columns: Sequence[Column]
+) -> GroupRow:
+    leaves = layout.of_group(group)
+    keys = {column.name: column.key for column in columns}
+    rate, coefficient = keys[f"{group}/learning_rate"], keys.get(f"{group}/weight_decay")
+    if rule.own_decay:
+        decay = f"the factory's own {rule.own_decay}"
+    else:
+        decay = (
+            f"scheduled by {coefficient}"
+            if coefficient
+            else (f"{rates.weight_decay:g}" if rates.weight_decay else "none")
+        )
+    return GroupRow(
+        group=group,
+        rate=f"scheduled by {rate}" if rate else f"{rates.learning_rate:g}",
+        ratio=rates.ratio,
+        anchor=anchor_name(e.decay_anchor(group)),
+        decay=decay,
+        rule=rule.name,
+        parameters=sum(leaf.size for leaf in leaves),
+        leaves=len(leaves),
+    )
+
+
+def anchor_name(anchor: Any) -> str:
+    """How reports name what a group decays toward."""
+    return anchor if isinstance(anchor, str) else "a tree"

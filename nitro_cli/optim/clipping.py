@@ -1,0 +1,37 @@
+"""Clipping a gradient by its global norm, with a traced threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+__all__ = ["clip_by_global_norm"]
+
+
+def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+    """`optax.clip_by_global_norm` with a threshold that may be traced, 0 being off.
+
+    Reference: Pascanu et al. 2012, arXiv:1211.5063.
+
+    Args:
+        grads: by path text.
+        threshold: f32[], 0 or less leaves the gradient as it is.
+
+    Returns:
+        The clipped gradient, and the global norm before clipping (f32[], computed in at least float32).
+    """
+    widened = [g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in grads.values()]
+    norm = optax.tree.norm(widened)
+    limit = jnp.asarray(threshold, norm.dtype)
+    keep = (limit <= 0) | (norm < limit)
+    # with 0 as the norm the unused branch would be 0 / 0
+    divisor = jnp.where(keep, jnp.ones_like(norm), norm)
+
+    def clipped(g: jax.Array) -> jax.Array:
+        return jnp.where(keep, g, (g / divisor.astype(g.dtype)) * limit.astype(g.dtype))
+
+    return {text: clipped(g) for text, g in grads.items()}, norm

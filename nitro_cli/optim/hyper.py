@@ -1,0 +1,261 @@
+"""The traced hyperparameters of a run: what they are called, and their values by optimizer step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nitro_cli.errors import NitroWarning
+from nitro_cli.optim.gradient_rules import GradRule, PerturbRule
+from nitro_cli.optim.group_rule import GroupRule
+from nitro_cli.optim.plateau import PlateauCounters
+from nitro_cli.optim.value_source import BLOCK, ValueSource
+
+__all__ = ["BindingRow", "Column", "GroupRow", "Hyper", "constant_column", "horizon_jump", "log_names"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One traced hyperparameter.
+
+    Attributes:
+        name: `default/learning_rate`, `clip_norm`, `ema_beta`, `grad/rho`, `device/smoothing`, ...
+        source: its values before scaling.
+        factor: what the values are multiplied by: a group's rate ratio, else 1.
+        key: the schedule that drives it, None for a constant of the configuration.
+        log: its name on the train lines, None where it does not vary.
+    """
+
+    name: str
+    source: ValueSource
+    factor: float = 1.0
+    key: str | None = None
+    log: str | None = None
+
+
+@dataclass(frozen=True)
+class BindingRow:
+    """One schedule in the setup report: its key, where it bound, where it came from, what it is."""
+
+    key: str
+    bound: tuple[str, ...]
+    origin: str
+    schedule: str
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One parameter group in the setup report."""
+
+    group: str
+    rate: str
+    ratio: float
+    anchor: str
+    decay: str
+    rule: str
+    parameters: int
+    leaves: int
+
+
+@dataclass
+class Hyper:
+    """Every traced hyperparameter of a run.
+
+    A program gets one float32 row per optimizer step, one entry per column; nothing of it is baked in.
+
+    Attributes:
+        column_list: the columns in row order.
+        rules: optimizer rule per trained group; empty in manual mode.
+        grad_rule: the gradient rule.
+        bindings, groups: rows of the setup report.
+        plateaus: counters per schedule key.
+        total_steps: the horizon.
+        version: grows whenever values change that a table may already hold (a plateau reduced, a state was loaded).
+        apply_row: in manual mode, `(opt_state, row) -> opt_state` with the scheduled hyperparameters set, traceable.
+    """
+
+    column_list: tuple[Column, ...]
+    rules: Mapping[str, GroupRule]
+    grad_rule: GradRule
+    bindings: tuple[BindingRow, ...]
+    groups: tuple[GroupRow, ...]
+    plateaus: dict[str, PlateauCounters]
+    total_steps: int
+    apply_row: Callable[[Any, Any], Any] = field(default=lambda opt_state, row: opt_state)
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        self._index = {column.name: i for i, column in enumerate(self.column_list)}
+        self._logged = tuple((c.log, i) for i, c in enumerate(self.column_list) if c.log is not None)
+        self._block: tuple[int, int, npt.NDArray[np.float64]] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the row's entries, in order."""
+        return tuple(self._index)
+
+    def column(self, name: str) -> int:
+        """Where `name` stands in a row."""
+        return self._index[name]
+
+    def has_column(self, name: str) -> bool:
+        """Whether rows have an entry `name`."""
+        return name in self._index
+
+    @property
+    def rule(self) -> PerturbRule | None:
+        """The perturbing gradient rule, or None for the plain gradient."""
+        return self.grad_rule if isinstance(self.grad_rule, PerturbRule) else None
+
+    @property
+    def scheduled_device_fields(self) -> tuple[str, ...]:
+        """Device fields that rows carry."""
+        return tuple(name.removeprefix("device/") for name in self._index if name.startswith("device/"))
+
+    def scheduled_of_group(self, group: str) -> tuple[str, ...]:
+        """The scheduled hyperparameters of `group` beside its learning rate and decay."""
+        prefix = f"{group}/"
+        names = (name.removeprefix(prefix) for name in self._index if name.startswith(prefix))
+        return tuple(name for name in names if name not in ("learning_rate", "weight_decay"))
+
+    def table(self, start_step: int, count: int = BLOCK) -> npt.NDArray[np.float32]:
+        """Rows for `count` optimizer steps from `start_step` on, the first step being 1.
+
+        Returns:
+            float32[count, len(columns)]. A step's row is the same whatever `start_step` was.
+        """
+        return self._doubles(start_step, count).astype(np.float32)
+
+    def _doubles(self, start: int, count: int) -> npt.NDArray[np.float64]:
+        rows = np.empty((count, len(self.column_list)), np.float64)
+        for i, column in enumerate(self.column_list):
+            scale = self.plateaus[column.key].scale if column.key in self.plateaus else 1.0
+            rows[:, i] = column.source.values(start, count) * scale * column.factor
+        return rows
+
+    def varying(self) -> tuple[str, ...]:
+        """The names under which varying schedules are logged: `schedule/<key>` or `schedule/<group>/<key>`."""
+        return tuple(name for name, _ in self._logged)
+
+    def log_columns(self) -> tuple[tuple[str, int], ...]:
+        """Name and column of every varying schedule, to log from a table at hand."""
+        return self._logged
+
+    def values_at(self, step: int) -> dict[str, float]:
+        """The varying schedules' values at `step`, by the names of `varying`."""
+        index = (step - 1) // BLOCK
+        if self._block is None or self._block[:2] != (index, self.version):
+            self._block = (index, self.version, self._doubles(index * BLOCK + 1, BLOCK))
+        row = self._block[2][step - 1 - index * BLOCK]
+        return {name: float(row[i]) for name, i in self._logged}
+
+    def observe(self, epoch: int, metrics: Mapping[str, Any]) -> list[str]:
+        """Feed one epoch's validation metrics to the plateaus; sentences to announce, one per reduction.
+
+        A reduction holds from the next step on: tables at hand are stale then, as `version` shows.
+
+        Raises:
+            MetricError: a plateau's metric is missing or not a real number.
+        """
+        said = [counters.observe(metrics, key) for key, counters in self.plateaus.items()]
+        announcements = [f"epoch {epoch}: {sentence}" for sentence in said if sentence is not None]
+        if announcements:
+            self.version += 1
+        return announcements
+
+    def plateau_scales(self) -> dict[str, float]:
+        """The scale of every plateau, to log per epoch as `schedule/plateau/<key>`."""
+        return {f"schedule/plateau/{key}": counters.scale for key, counters in self.plateaus.items()}
+
+    def state(self) -> dict[str, Any]:
+        """JSON-ready state for a checkpoint."""
+        return {"plateaus": {key: counters.state() for key, counters in self.plateaus.items()}}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint's state.
+
+        Warns:
+            NitroWarning: a plateau watches another metric or mode now and starts fresh, or the run has it no more.
+        """
+        saved = dict(state.get("plateaus", {}))
+        for key, counters in self.plateaus.items():
+            old = saved.pop(key, None)
+            if old is not None and not counters.load_state(old):
+                warnings.warn(
+                    f"the plateau of {key!r} followed {old['metric']} ({old['mode']}) now {counters.metric} "
+                    f"({counters.mode}): its counters start fresh",
+                    NitroWarning,
+                    stacklevel=2,
+                )
+        for key, old in saved.items():
+            warnings.warn(
+                f"the checkpoint has a plateau on {key!r} (scale {old['scale']:g}), which this run has not",
+                NitroWarning,
+                stacklevel=2,
+            )
+        self.version += 1
+
+    def report(self) -> list[tuple[str, str]]:
+        """The setup report as label and text: one row per schedule, then one per group."""
+        rows = [(row.key, f"{row.schedule} -> {', '.join(row.bound)} ({row.origin})") for row in self.bindings]
+        for group in self.groups:
+            rows.append(
+                (
+                    f"group {group.group}",
+                    f"rate {group.rate}, ratio {group.ratio:g}, anchor {group.anchor}, decay {group.decay}, "
+                    f"{group.rule}, {group.parameters:,} parameters in {group.leaves} leaves",
+                )
+            )
+        return rows
+
+
+def horizon_jump(old: Hyper, new: Hyper, step: int) -> list[str]:
+    """How the schedules jump when a resume changes the horizon.
+
+    Args:
+        old: bound over the horizon of the record, its plateau state loaded.
+        new: bound over this run's horizon, likewise.
+        step: optimizer steps done.
+
+    Returns:
+        One sentence per schedule whose value at the next step differs, with the value before and after; empty for an
+        unchanged horizon.
+    """
+    if old.total_steps == new.total_steps:
+        return []
+    before, after = old.values_at(step + 1), new.values_at(step + 1)
+    return [
+        f"{name} at step {step + 1} is {after[name]:.6g} over {new.total_steps} steps; it was {before[name]:.6g} over "
+        f"{old.total_steps}"
+        for name in after
+        if name in before and before[name] != after[name]
+    ]
+
+
+def constant_column(name: str, value: float) -> Column:
+    """A hyperparameter that no schedule drives."""
+    number = float(value)
+    return Column(name, ValueSource(name, f"{number:g}", lambda steps: np.full(len(steps), number), number))
+
+
+def log_names(columns: Sequence[Column], groups: Sequence[str]) -> dict[str, str]:
+    """The log name per column that varies, as `schedule/<key>`; per group where there are several.
+
+    A Device field and a hyperparameter of one name keep apart by their qualified forms.
+    """
+    short: dict[str, list[str]] = {}
+    for column in columns:
+        space, _, name = column.name.rpartition("/")
+        grouped = space in groups and len(groups) > 1
+        short.setdefault(f"schedule/{space}/{name}" if grouped else f"schedule/{name}", []).append(column.name)
+    result: dict[str, str] = {}
+    for label, owners in short.items():
+        for owner in owners:
+            space, _, name = owner.rpartition("/")
+            result[owner] = label if len(owners) == 1 else f"schedule/{'opt' if space in groups else space}.{name}"
+    return result

@@ -1,0 +1,174 @@
+"""Reducing a schedule when a validation metric stops improving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nitro_cli.errors import MetricError, ScheduleError
+
+__all__ = ["Plateau", "PlateauCounters"]
+
+MODES = ("min", "max")
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Multiply `inner` by a scale that drops when a validation metric stops improving.
+
+    The rule and the defaults of PyTorch's `ReduceLROnPlateau`, fed once per epoch after validation: an epoch is good
+    when the metric beats the best by more than `threshold` (relative or absolute); when the bad epochs in a row exceed
+    `patience`, `scale = max(scale * factor, min_scale)` and the next `cooldown` epochs count no bad ones. A metric that
+    is not finite is a bad epoch.
+
+    Args:
+        inner: a number, a factory of the horizon, an optax schedule or a named schedule.
+        metric, mode: the metric and `"min"` or `"max"`; both None follows the run's monitor.
+        factor: in (0, 1), what the scale is multiplied by.
+        patience: bad epochs that are tolerated; 0 reduces at every bad one.
+        cooldown: epochs after a reduction in which none counts as bad.
+        threshold: by how much an epoch must beat the best.
+        threshold_mode: `"rel"` or `"abs"`.
+        min_scale: the scale never drops below it.
+
+    Raises:
+        ScheduleError: a value is out of its range, or only one of `metric` and `mode` is given.
+    """
+
+    inner: Any
+    metric: str | None = None
+    mode: str | None = None
+    factor: float = 0.1
+    patience: int = 10
+    cooldown: int = 0
+    threshold: float = 1e-4
+    threshold_mode: str = "rel"
+    min_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, Plateau):
+            raise _refused("inner is a Plateau", "one plateau cannot scale another", "wrap the schedule once")
+        if (self.metric is None) != (self.mode is None):
+            raise _refused(
+                f"metric is {self.metric!r} and mode is {self.mode!r}",
+                "one without the other is ambiguous",
+                "give both, or neither to follow the run's monitor",
+            )
+        if self.mode is not None and self.mode not in MODES:
+            raise _refused(f"mode is {self.mode!r}", "the modes are 'min' and 'max'", "give one of them")
+        if self.threshold_mode not in ("rel", "abs"):
+            raise _refused(f"threshold_mode is {self.threshold_mode!r}", "it is 'rel' or 'abs'", "give one of them")
+        if not 0.0 < self.factor < 1.0:
+            raise _refused(f"factor is {self.factor}", "a reduction needs 0 < factor < 1", "0.1 is the default")
+        for name in ("patience", "cooldown"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise _refused(f"{name} is {value!r}", "it counts epochs", "give an integer of 0 or more")
+        for name in ("threshold", "min_scale"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise _refused(f"{name} is {value!r}", "it is a size", "give a number of 0 or more")
+
+    def __repr__(self) -> str:
+        return f"plateau({self.inner!r}, factor={self.factor!r}, patience={self.patience!r})"
+
+
+def _refused(what: str, why: str, fix: str) -> ScheduleError:
+    return ScheduleError(f"plateau: {what}", why=why, fix=fix)
+
+
+@dataclass
+class PlateauCounters:
+    """The state of one plateau: JSON in checkpoints, one per schedule key."""
+
+    rule: Plateau
+    metric: str
+    mode: str
+    scale: float = 1.0
+    best: float | None = None
+    bad_epochs: int = 0
+    cooldown_left: int = 0
+    reductions: int = field(default=0)
+
+    def observe(self, metrics: Mapping[str, Any], key: str) -> str | None:
+        """Take one epoch's metrics in; the sentence to announce when the scale dropped.
+
+        Raises:
+            MetricError: the metric is missing or not a real number.
+        """
+        value = self._read(metrics, key)
+        if self._improves(value):
+            self.best, self.bad_epochs = value, 0
+        else:
+            self.bad_epochs += 1
+        if self.cooldown_left > 0:
+            self.cooldown_left -= 1
+            self.bad_epochs = 0
+        if self.bad_epochs <= self.rule.patience:
+            return None
+        bad, self.bad_epochs, self.cooldown_left = self.bad_epochs, 0, self.rule.cooldown
+        before, self.scale = self.scale, max(self.scale * self.rule.factor, self.rule.min_scale)
+        if self.scale >= before:
+            self.scale = before
+            return None
+        self.reductions += 1
+        epochs = "epoch" if bad == 1 else "epochs"
+        return f"plateau: {key} scaled by {self.scale:.6g} (was {before:.6g}) after {bad} bad {epochs} of {self.metric}"
+
+    def _read(self, metrics: Mapping[str, Any], key: str) -> float:
+        available = ", ".join(sorted(metrics)) or "none"
+        if self.metric not in metrics:
+            raise MetricError(
+                f"the validation has no metric {self.metric!r}",
+                where=f"plateau of the schedule {key}",
+                why=f"the metrics are: {available}",
+                fix="give the plateau metric and mode, or set monitor",
+            )
+        value = metrics[self.metric]
+        try:
+            if isinstance(value, bool | str | bytes | complex) or getattr(value, "ndim", 0) != 0:
+                raise TypeError
+            return float(value)
+        except (TypeError, ValueError):
+            raise MetricError(
+                f"metric {self.metric!r} is {type(value).__name__}, not a real number",
+                where=f"plateau of the schedule {key}",
+                why=f"the metrics are: {available}",
+                fix="report a scalar under this name in finalize_metrics",
+            ) from None
+
+    def _improves(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self.best is None:
+            return True
+        threshold = self.rule.threshold
+        if self.rule.threshold_mode == "rel":
+            return (
+                value < self.best * (1.0 - threshold) if self.mode == "min" else value > self.best * (1.0 + threshold)
+            )
+        return value < self.best - threshold if self.mode == "min" else value > self.best + threshold
+
+    def state(self) -> dict[str, Any]:
+        """JSON-ready counters."""
+        return {
+            "metric": self.metric,
+            "mode": self.mode,
+            "scale": self.scale,
+            "best": self.best,
+            "bad_epochs": self.bad_epochs,
+            "cooldown_left": self.cooldown_left,
+            "reductions": self.reductions,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> bool:
+        """Continue from `state`; False, changing nothing, when it belongs to another metric or mode."""
+        if (state["metric"], state["mode"]) != (self.metric, self.mode):
+            return False
+        self.scale = float(state["scale"])
+        self.best = None if state["best"] is None else float(state["best"])
+        self.bad_epochs, self.cooldown_left = int(state["bad_epochs"]), int(state["cooldown_left"])
+        self.reductions = int(state.get("reductions", 0))
+        return True
