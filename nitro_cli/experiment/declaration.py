@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from nitro_cli.errors import ConfigError, nearest
 
 from .hooks import HOOKS
-from .kinds import FieldKind, kind_of_annotation
+from .kinds import FieldKind, KindMarker, kind_of_annotation
 from .problems import config_error, problems_of
 
 __all__ = ["ExperimentMeta"]
@@ -26,7 +26,7 @@ else:
     ModelMetaclass = type(BaseModel)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class ExperimentMeta(ModelMetaclass):
     """Metaclass of `Experiment`.
 
@@ -53,12 +53,19 @@ class ExperimentMeta(ModelMetaclass):
         for parent in reversed(parents):
             inherited |= cast(Any, parent).__nitro_kinds__
         inherited |= kinds
-        cls.__nitro_kinds__ = {field: inherited[field] for field in cls.model_fields}
+        cls.__nitro_kinds__ = {
+            field: inherited.get(field) or _kind_of_mixin(info) for field, info in cls.model_fields.items()
+        }
         cls.__nitro_own__ = tuple(kinds)
         cls.__nitro_source__ = (frame.f_code.co_filename, frame.f_lineno)
         cls.__nitro_sentinels__ = None
         _check_defaults(cls, where)
         return cls
+
+
+def _kind_of_mixin(info: FieldInfo) -> FieldKind:
+    # A field that a base other than an experiment declares.
+    return next((m.kind for m in info.metadata if isinstance(m, KindMarker)), FieldKind.HOST)
 
 
 def _is_field(name: str, annotation: Any) -> bool:
@@ -81,11 +88,12 @@ def _evaluated(namespace: dict[str, Any], frame: FrameType, where: str) -> dict[
         if annotate is not None:
             raw = annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF)
     evaluated: dict[str, Any] = {}
+    visible = {**frame.f_locals, **namespace}
     for name, annotation in (raw or {}).items():
         text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
         if isinstance(text, str):
             try:
-                annotation = eval(text, frame.f_globals, {**frame.f_locals, **namespace})
+                annotation = eval(text, frame.f_globals, visible)
             except Exception as error:
                 if name.startswith("_"):
                     continue
@@ -162,11 +170,16 @@ def _admit_attribute(name: str, value: Any, hints: dict[str, Any], bases: tuple[
     )
 
 
+# An unknown name, so that validation ends with the fields: whole-object validators are not meant for bare defaults.
+_STOP = {"(defaults only)": None}
+
+
 def _check_defaults(cls: Any, where: str) -> None:
     try:
-        cls.__pydantic_validator__.validate_python({}, self_instance=object.__new__(cls))
+        cls.__pydantic_validator__.validate_python(_STOP, self_instance=object.__new__(cls))
     except ValidationError as error:
-        problems = [p for p in problems_of(error, cls, {}) if p.kind != "missing" and p.path]
+        found = problems_of(error, cls, _STOP)
+        problems = [p for p in found if p.kind != "missing" and p.path and p.path[0] not in _STOP]
         if problems:
-            found = config_error(cls, problems)
-            raise ConfigError(f"a default cannot be used. {found.what}", where=where, nearest=found.nearest) from None
+            listed = config_error(cls, problems)
+            raise ConfigError(f"a default cannot be used. {listed.what}", where=where, nearest=listed.nearest) from None

@@ -20,7 +20,7 @@ from .content import is_array, same_content
 from .declaration import ExperimentMeta
 from .hooks import Hooks
 from .kinds import FieldKind
-from .knobs import EMA, Checkpointer, CheckpointerKnob, Duration, EarlyStoppingKnob, EvalWeights, Monitor
+from .knobs import EMA, Checkpointer, CheckpointerKnob, Duration, EarlyStoppingKnob, EvalWeights, MonitorKnob
 from .loggers import JSONLogger, LoggerKnob
 from .problems import Problem, config_error, problems_of
 from .sentinel import StrippedHost
@@ -78,7 +78,7 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     eval_loss: bool = False
     """Whether evaluation also reports the loss when the experiment has metrics of its own."""
 
-    monitor: Monitor | None = None
+    monitor: MonitorKnob = None
     """The metric the run is judged by and which way is better, such as `("acc", "max")`."""
 
     checkpointer: CheckpointerKnob = Checkpointer()
@@ -125,6 +125,15 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
             self.__pydantic_validator__.validate_python(given, self_instance=self)
         except ValidationError as error:
             raise config_error(type(self), problems_of(error, type(self), given)) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in type(self).model_fields:
+            raise ConfigError(
+                f"{type(self).__name__}.{name} cannot be assigned",
+                why="an experiment is frozen",
+                fix=f"e = e.replace({name}=...)",
+            )
+        super().__setattr__(name, value)
 
     def replace(self, **values: Any) -> Self:
         """A copy with other values for the named fields, validated like a new one.

@@ -25,6 +25,7 @@ __all__ = [
     "EarlyStoppingKnob",
     "EvalWeights",
     "Monitor",
+    "MonitorKnob",
     "PartOrOwn",
     "parse_duration",
 ]
@@ -69,6 +70,15 @@ class Monitor(_MonitorPair):
             return cls(*value)
         except ConfigError as error:
             raise PydanticCustomError("monitor", "{why}", {"why": error.what}) from None
+
+
+class _ReadAsMonitor:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.nullable_schema(handler.generate_schema(Monitor))
+
+
+MonitorKnob = Annotated[tuple[str, Mode] | None, _ReadAsMonitor()]
+"""The type of the `monitor` knob: a `Monitor`, written as a plain pair."""
 
 
 class _Follows(StrictModel):

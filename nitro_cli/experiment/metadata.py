@@ -68,9 +68,10 @@ def config_metadata(cls: type[Experiment]) -> dict[str, FieldMeta]:
     """One `FieldMeta` per field of `cls`, in declaration order, the run knobs first."""
     found: dict[str, FieldMeta] = {}
     defaults = _defaults(cls)
+    declaring = {c: _sources_of(c) for c in cls.__mro__ if "__nitro_own__" in vars(c)}
     for name, info in cls.model_fields.items():
-        owners = [c for c in cls.__mro__ if name in vars(c).get("__nitro_own__", ())]
-        sources = [_sources_of(c).get(name) for c in owners]
+        owners = [c for c in declaring if name in vars(c)["__nitro_own__"]]
+        sources = [declaring[c].get(name) for c in owners]
         docs = [s.doc for s in sources if s is not None and s.doc]
         found[name] = FieldMeta(
             name=name,

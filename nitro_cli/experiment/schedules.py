@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from nitro_cli.errors import ScheduleError
 
@@ -126,13 +126,6 @@ class Polynomial(StrictModel):
     transition_begin: Begin = 0
 
 
-def _int_keys(value: Any) -> Any:
-    # TOML keys are always strings.
-    if not isinstance(value, Mapping):
-        return value
-    return {int(k) if isinstance(k, str) and k.isdecimal() else k: v for k, v in value.items()}
-
-
 class Piecewise(StrictModel):
     """Steps at boundaries, each scaling the value before it (`optax.piecewise_constant_schedule`).
 
@@ -141,7 +134,7 @@ class Piecewise(StrictModel):
 
     kind: Literal["piecewise"] = "piecewise"
     init_value: Value
-    boundaries_and_scales: Annotated[dict[Steps, Value], BeforeValidator(_int_keys)] = Field(default_factory=dict)
+    boundaries_and_scales: dict[Steps, Value] = Field(default_factory=dict)
     interpolate_type: Literal["linear", "cosine"] | None = None
 
 

@@ -37,6 +37,8 @@ class StrictModel(BaseModel):
         except ValidationError as error:
             raise config_error(type(self), problems_of(error, type(self), values)) from None
 
+    __nitro_strict__: ClassVar[bool] = True
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return strict_scalars(handler(source), handler, cls)

@@ -7,6 +7,7 @@ write them. So validation stays lax and only the scalar leaves of a schema are m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 __all__ = ["strict_scalars"]
+
+STRICT = "__nitro_strict__"
+"""The attribute of a class whose own schema has strict scalars."""
 
 _OPAQUE = frozenset({"metadata", "default", "cls"})
 _SCALARS = frozenset({"bool", "int", "float", "str", "date", "time", "datetime"})
@@ -64,10 +68,15 @@ class _Walk:
             return self._reference(node)
         if kind == "is-instance":
             return _array_from_list(node)
+        if kind == "enum":
+            return core_schema.no_info_before_validator_function(_enum_reader(node["cls"]), node)
+        if kind == "dict":
+            # TOML keys are always strings, so a key of another type is read from its text.
+            return {key: self.visit(value) if key == "values_schema" else value for key, value in node.items()}
         walked = {key: value if key in _OPAQUE else self.visit(value) for key, value in node.items()}
         if kind in _SCALARS:
             walked["strict"] = True
-        if kind in ("model", "dataclass") and node["cls"] is not self._owner:
+        if kind in ("model", "dataclass") and not (node["cls"] is self._owner or hasattr(node["cls"], STRICT)):
             return _strict_class(walked)
         return walked
 
@@ -114,6 +123,27 @@ def _dump(value: Any, info: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(type(value)).dump_python(value, mode=info.mode)
+
+
+def _enum_reader(cls: type[Enum]) -> Callable[[Any], Any]:
+    kinds = {type(member.value) for member in cls}
+
+    def read(value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        natural = tuple(value) if isinstance(value, list) and tuple in kinds else value
+        if type(natural) in kinds:
+            try:
+                return cls(natural)
+            except ValueError:
+                pass  # not a value of the enum; it may be a name
+        if isinstance(value, str) and value in cls.__members__:
+            return cls[value]
+        known = [m.value if isinstance(m.value, str) else m.name for m in cls]
+        context = {"expected": ", ".join(repr(k) for k in known), "given": f"{value!r} ({type(value).__name__})"}
+        raise PydanticCustomError("enum", "should be one of {expected}, got {given}", context)
+
+    return read
 
 
 def _array_from_list(node: dict[str, Any]) -> Any:
