@@ -1,0 +1,172 @@
+"""Numbered arrays in a directory, through orbax: written and read bit for bit, with nothing else from orbax used.
+
+Orbax neither verifies nor commits here: `record` writes into a temporary directory, keeps digests of the files and
+publishes the whole by a rename.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .transient import os_error_number
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["read_arrays", "write_arrays"]
+
+_T = TypeVar("_T")
+_THREAD_SECONDS = 30.0
+
+
+def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write arrays into a new directory, durably.
+
+    Args:
+        directory: created here; must not exist.
+        arrays: at least one; keys are plain digits; sizes are not zero; the dtypes are TensorStore's.
+
+    Raises:
+        OSError: the disk is full, read-only or failing.
+        ValueError: anything else that orbax refuses.
+    """
+    directory.mkdir()
+
+    def write() -> None:
+        import orbax.checkpoint as ocp
+        from etils import epath  # type: ignore[import-untyped]
+
+        failures: list[Exception] = []
+        handler = _handler(failures)
+        try:
+            handler.save(epath.Path(os.path.abspath(directory)), args=ocp.args.PyTreeSave(dict(arrays)))
+            if failures:
+                raise failures[0]
+            handler.finalize(epath.Path(os.path.abspath(directory)))
+        finally:
+            handler.close()
+
+    with _quiet():
+        _without_event_loop(write)
+
+
+def read_arrays(directory: Path, keys: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Read the arrays of these keys as numpy arrays of the stored dtype and shape.
+
+    Raises:
+        OSError, ValueError, KeyError: what orbax and TensorStore raise on a damaged store.
+    """
+    wanted = list(keys)
+    if not wanted:
+        return {}
+
+    def read() -> dict[str, np.ndarray[Any, Any]]:
+        import numpy as np
+        import orbax.checkpoint as ocp
+        from etils import epath
+
+        handler = _handler([])
+        try:
+            args = ocp.args.PyTreeRestore(
+                item=dict.fromkeys(wanted, 0),
+                restore_args={key: ocp.RestoreArgs(restore_type=np.ndarray) for key in wanted},
+                partial_restore=True,
+            )
+            return dict(handler.restore(epath.Path(os.path.abspath(directory)), args=args))
+        finally:
+            handler.close()
+
+    with _quiet():
+        return _without_event_loop(read)
+
+
+def _handler(failures: list[Exception]) -> Any:
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+    from orbax.checkpoint import type_handlers
+
+    class PatientNumpyHandler(type_handlers.NumpyHandler):
+        """Lets every array of a save finish before the first failure is reported.
+
+        Orbax gives up at the first, while TensorStore's threads still write into the directory and then complain
+        to a closed event loop.
+        """
+
+        async def _open_and_write(self, value: Any, tspec: Any, ts_context: Any) -> None:
+            try:
+                await super()._open_and_write(value, tspec, ts_context)
+            except Exception as error:
+                failures.append(error)
+
+    # The caller's arrays are host copies already: orbax's own deep copy would double the memory of a save.
+    registry = type_handlers.create_type_handler_registry(
+        (np.ndarray, PatientNumpyHandler(deepcopy_host_arrays=False)),
+        (jax.Array, type_handlers.ArrayHandler()),
+    )
+    # Trained weights do not compress; the handler itself, unlike a Checkpointer, waits at no barrier of processes.
+    return ocp.PyTreeCheckpointHandler(
+        use_ocdbt=True, use_zarr3=False, use_compression=False, type_handler_registry=registry
+    )
+
+
+def _without_event_loop(function: Callable[[], _T]) -> _T:
+    """Call `function` where no event loop runs: under one (a notebook), orbax would patch asyncio globally."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    outcome: list[Any] = []
+
+    def call() -> None:
+        try:
+            outcome.append((function(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=call, name="nitro-checkpoint-arrays")
+    thread.start()
+    thread.join()
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def _not_from_orbax(record: logging.LogRecord) -> bool:
+    return f"{os.sep}orbax{os.sep}" not in record.pathname
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Wait for the threads that orbax leaves running when it raises, and keep their tracebacks from stderr.
+
+    The error that orbax raises is reported once, by the caller; its threads must not write into a directory that the
+    caller is deleting.
+    """
+    # absl must make its own logger class before anything asks for the logger by name.
+    from absl import logging as absl_logging
+
+    logger = absl_logging.get_absl_logger()
+    logger.addFilter(_not_from_orbax)
+    before = set(threading.enumerate())
+    try:
+        yield
+    except Exception as error:
+        for thread in set(threading.enumerate()) - before:
+            if type(thread).__module__.startswith("orbax."):
+                # The class's own `join` raises the thread's exception again.
+                threading.Thread.join(thread, _THREAD_SECONDS)
+        number = os_error_number(error)
+        if number is None:
+            raise
+        raise OSError(number, str(error).split("[tensorstore_spec=")[0]) from error
+    finally:
+        logger.removeFilter(_not_from_orbax)

@@ -1,0 +1,95 @@
+"""Files that are whole or absent, whenever the process is killed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+
+__all__ = ["file_digest", "fsync_directory", "remove_tree", "tree_size", "write_atomically"]
+
+_BLOCK = 1 << 20
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the entries of a directory durable; where directories cannot be opened (Windows) this does nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except (PermissionError, IsADirectoryError):
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new one, never a part of either.
+
+    The temporary file is named `.<name>.tmp-<random>`, beside `path`.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def file_digest(path: Path, *, sync: bool = False) -> tuple[int, str]:
+    """Size in bytes and SHA-256 (hex) of a file; `sync` also makes its content durable.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    size = 0
+    with open(path, "rb", buffering=0) as file:
+        block = bytearray(_BLOCK)
+        view = memoryview(block)
+        while count := file.readinto(block):
+            digest.update(view[:count])
+            size += count
+        if sync:
+            os.fsync(file.fileno())
+    return size, digest.hexdigest()
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory with all it holds, or a file; one that is not there is no error.
+
+    A directory is renamed to a dotted name first, so that a kill in the middle leaves a stray to clean, never
+    half a checkpoint under its own name.
+    """
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+    doomed = path
+    if not path.name.startswith("."):
+        doomed = path.with_name(f".deleting-{secrets.token_hex(4)}-{path.name}"[:200])
+        try:
+            os.rename(path, doomed)
+        except FileNotFoundError:
+            return
+    shutil.rmtree(doomed, ignore_errors=False)
+
+
+def tree_size(path: Path) -> int:
+    """Bytes in the files of a directory, or of one file; links are not followed."""
+    total = 0
+    for base, _, names in os.walk(path):
+        for name in names:
+            info = os.lstat(os.path.join(base, name))
+            if stat.S_ISREG(info.st_mode):
+                total += info.st_size
+    if not path.is_dir():
+        total = path.lstat().st_size
+    return total

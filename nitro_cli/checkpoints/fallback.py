@@ -1,0 +1,120 @@
+"""Loading what a source names; when the newest checkpoint of a run is damaged, the next older one, said."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarning, StorageError
+
+from .entries import Manifest, ManifestEntry, latest_entry
+from .manifest import load_manifest, update_manifest
+from .record import Record, read_record
+from .rescan import quarantine_path
+from .sources import CheckpointRef
+
+__all__ = ["load_with_fallback", "quarantine"]
+
+
+def load_with_fallback(
+    ref: CheckpointRef, *, prefixes: Iterable[str] | None = None
+) -> tuple[Record, CheckpointRef, int]:
+    """Load a checkpoint, verified.
+
+    When `ref` was named as a run's latest and does not verify, it is quarantined and the next older one is taken,
+    with a warning that says how many steps that loses. A checkpoint named by its path or as the best has no
+    stand-in.
+
+    Args:
+        ref: from `resolve_source`.
+        prefixes: as `read_record`.
+
+    Returns:
+        The record, the reference of what was loaded, and the number of optimizer steps lost (0 without a fallback).
+
+    Raises:
+        IntegrityError: it, or with `latest` every checkpoint of the run, does not verify.
+        CheckpointNotFoundError, IncompatibleError, StorageError: as `read_record`.
+    """
+    if ref.request != "latest" or ref.root is None or ref.entry is None:
+        return read_record(ref.path, prefixes=prefixes), ref, 0
+    chosen = None if prefixes is None else tuple(prefixes)
+    entry: ManifestEntry | None = ref.entry
+    older = [e for e in load_manifest(ref.root).of_run(ref.entry.run) if e.path != ref.entry.path]
+    problems: list[str] = []
+    while entry is not None:
+        try:
+            record = read_record(ref.root / entry.path, prefixes=chosen)
+        except IntegrityError as error:
+            problems.append(f"{entry.name}: {error.where}: {error.why}")
+            _set_aside(ref.root, entry)
+        except CheckpointNotFoundError:
+            # The run that is being trained has rotated it away since the manifest was read.
+            problems.append(f"{entry.name}: it is gone")
+        else:
+            return record, *_used(ref, entry, problems)
+        entry = latest_entry(older)
+        older = [e for e in older if entry is not None and e.path != entry.path]
+    raise IntegrityError(
+        f"no checkpoint of the run {ref.run} verifies",
+        where=str(ref.root / (ref.run or "")),
+        why="; ".join(problems),
+        fix="restore the directory from a copy, or start a new run",
+    )
+
+
+def _used(ref: CheckpointRef, entry: ManifestEntry, problems: list[str]) -> tuple[CheckpointRef, int]:
+    assert ref.root is not None
+    if not problems:
+        return ref, 0
+    lost = ref.step - entry.step
+    warnings.warn(
+        f"the newest checkpoint of the run {entry.run} cannot be used ({'; '.join(problems)}); going on from "
+        f"{entry.name}, epoch {entry.epoch}: {lost} optimizer steps are lost",
+        NitroWarning,
+        stacklevel=3,
+    )
+    used = replace(
+        ref,
+        path=ref.root / entry.path,
+        entry=entry,
+        newest=True,
+        epoch=entry.epoch,
+        step=entry.step,
+        score=entry.score,
+    )
+    return used, lost
+
+
+def _set_aside(root: Path, entry: ManifestEntry) -> None:
+    try:
+        quarantine(root, entry)
+    except StorageError as error:
+        warnings.warn(f"{entry.name} is damaged and could not be set aside: {error.why}", NitroWarning, stacklevel=4)
+    except OSError as error:
+        warnings.warn(f"{entry.name} is damaged and could not be set aside: {error}", NitroWarning, stacklevel=4)
+
+
+def quarantine(root: Path, entry: ManifestEntry) -> Path:
+    """Rename a damaged checkpoint to `<name>.corrupt-<n>` and take it out of the manifest; nothing is deleted.
+
+    Returns:
+        Where it is now.
+
+    Raises:
+        StorageError, OSError: the directory cannot be written.
+    """
+    path = root / entry.path
+    aside = quarantine_path(path)
+
+    def without(old: Manifest) -> Manifest:
+        # Under the manifest's lock, so that a run at work does not rotate it away in between.
+        if os.path.lexists(path):
+            os.rename(path, aside)
+        return replace(old, entries=tuple(e for e in old.entries if e.path != entry.path))
+
+    update_manifest(root, without)
+    return aside

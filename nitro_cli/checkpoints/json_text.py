@@ -1,0 +1,102 @@
+"""JSON without loss: floats that are not finite survive, and a document can carry its own digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from nitro_cli.errors import ConfigError
+
+__all__ = ["decode_value", "dump_sealed", "encode_value", "is_sealed", "load_sealed"]
+
+_FLOAT = "$float"
+_SEAL = '"sha256": "'
+_BLANK = "0" * 64
+_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def encode_value(value: Any, where: str) -> Any:
+    """Turn a value into plain JSON: tuples to lists, numpy scalars to numbers, NaN to `{"$float": "nan"}`.
+
+    Raises:
+        ConfigError: the value, or a part of it, has no JSON form; the message names its key path.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {_FLOAT: _float_name(value)}
+    if isinstance(value, Mapping):
+        if _FLOAT in value:
+            raise _no_json(where, f"the key {_FLOAT!r} is reserved")
+        encoded = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise _no_json(where, f"the key {key!r} is not a string")
+            encoded[str(key)] = encode_value(item, f"{where}.{key}")
+        return encoded
+    if isinstance(value, (list, tuple)):
+        return [encode_value(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return encode_value(value.item(), where)
+    raise _no_json(where, f"{type(value).__name__} has no JSON form")
+
+
+def _float_name(value: float) -> str:
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def _no_json(where: str, why: str) -> ConfigError:
+    return ConfigError(
+        "a checkpoint's metadata cannot be written",
+        where=where,
+        why=why,
+        fix="use dicts with string keys, lists, strings, numbers, booleans and None; put arrays in the arrays",
+    )
+
+
+def decode_value(value: Any) -> Any:
+    """Undo `encode_value`, up to tuples, which come back as lists."""
+    if isinstance(value, dict):
+        if len(value) == 1 and _FLOAT in value:
+            return _NAMES[value[_FLOAT]]
+        return {key: decode_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [decode_value(item) for item in value]
+    return value
+
+
+def dump_sealed(document: Mapping[str, Any]) -> bytes:
+    """Write a JSON object whose first member, `sha256`, is the digest of the text with that digest blanked."""
+    text = json.dumps({"sha256": _BLANK, **document}, indent=1, ensure_ascii=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text.replace(_BLANK, digest, 1).encode()
+
+
+def is_sealed(content: bytes) -> bool:
+    """Whether the text is exactly what `dump_sealed` wrote."""
+    start = content.find(_SEAL.encode())
+    if start < 0:
+        return False
+    start += len(_SEAL)
+    found = content[start : start + 64]
+    blanked = content[:start] + _BLANK.encode() + content[start + 64 :]
+    return hashlib.sha256(blanked).hexdigest().encode() == found
+
+
+def load_sealed(content: bytes) -> dict[str, Any]:
+    """Read what `dump_sealed` wrote.
+
+    Raises:
+        ValueError: the text is damaged, or not such a document.
+    """
+    if not is_sealed(content):
+        raise ValueError("its text does not match the digest it carries")
+    document = json.loads(content)
+    if not isinstance(document, dict):
+        raise ValueError("it is not a JSON object")
+    return document

@@ -1,0 +1,192 @@
+"""manifest.json: every retained checkpoint and run of a directory, read without JAX and changed under a lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import IntegrityError, NitroWarning, RunNotFoundError
+
+from . import migrations
+from .durable import write_atomically
+from .entries import Manifest, ManifestEntry, RunInfo
+from .locks import manifest_lock
+from .names import CHECKPOINTS, RUN_ID, contained_path, is_checkpoint_name
+from .transient import storage_error, with_retry
+
+__all__ = ["MANIFEST_FILE", "present_names", "read_manifest", "update_manifest"]
+
+MANIFEST_FILE = "manifest.json"
+
+
+def read_manifest(directory: Path | str) -> Manifest:
+    """Read which runs and checkpoints a directory holds, without opening a checkpoint.
+
+    Entries whose checkpoint is gone from the disk are left out, with a warning.
+
+    Args:
+        directory: the directory that several runs share, such as `runs/MnistMLP`.
+
+    Returns:
+        The manifest; an empty one for a directory that no run has written to.
+
+    Raises:
+        RunNotFoundError: there is no such directory.
+        IntegrityError: the manifest is damaged, or a path in it leads outside.
+        IncompatibleError: a newer nitro wrote it.
+        StorageError: it cannot be read.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise RunNotFoundError("there is no such directory of runs", where=str(root))
+    manifest = load_manifest(root)
+    present = present_names(root, {entry.run for entry in manifest.entries})
+    gone = [entry for entry in manifest.entries if entry.name not in present[entry.run]]
+    if gone:
+        shown = ", ".join(entry.path for entry in gone[:3]) + (", ..." if len(gone) > 3 else "")
+        warnings.warn(
+            f"{root / MANIFEST_FILE} lists {len(gone)} checkpoint(s) that are gone from the disk: {shown}",
+            NitroWarning,
+            stacklevel=2,
+        )
+        lost = {entry.path for entry in gone}
+        manifest = replace(manifest, entries=tuple(e for e in manifest.entries if e.path not in lost))
+    return manifest
+
+
+def load_manifest(root: Path) -> Manifest:
+    """Read manifest.json alone, without a look at the checkpoints; errors as `read_manifest`."""
+    path = root / MANIFEST_FILE
+    try:
+        content = with_retry(path.read_bytes, f"reading {path}")
+    except FileNotFoundError:
+        return Manifest()
+    except OSError as error:
+        raise storage_error(error, "the manifest could not be read", path) from error
+    try:
+        document = json.loads(content)
+        if not isinstance(document, dict):
+            raise ValueError("it is not a JSON object")
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    document = migrations.migrated(document, migrations.MANIFEST_FORMAT, migrations.MANIFEST_MIGRATIONS, path)
+    try:
+        runs = {run: RunInfo.from_json(run, facts) for run, facts in document["runs"].items()}
+        entries = tuple(ManifestEntry.from_json(entry) for entry in document["entries"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+    for entry in entries:
+        _check_place(root, path, entry)
+    for run in runs:
+        if not RUN_ID.fullmatch(run):
+            raise _damaged(path, f"{run!r} is not the id of a run")
+    return Manifest(runs, entries)
+
+
+def _damaged(path: Path, why: str) -> IntegrityError:
+    return IntegrityError(
+        "the manifest is damaged",
+        where=str(path),
+        why=why,
+        fix=f"rebuild it from the checkpoints: `nitro runs {path.parent} --rescan`",
+    )
+
+
+def _check_place(root: Path, path: Path, entry: ManifestEntry) -> None:
+    """An entry is `<run>/checkpoints/<name>`; anything else is refused before a file is touched."""
+    parts = entry.path.split("/")
+    if len(parts) != 3 or parts[:2] != [entry.run, CHECKPOINTS] or not RUN_ID.fullmatch(entry.run):
+        contained_path(root, entry.path, path)
+        raise _damaged(path, f"{entry.path!r} is not the place of a checkpoint of run {entry.run!r}")
+    if parts[2] in ("", ".", "..") or "\\" in parts[2] or "\x00" in parts[2]:
+        contained_path(root, entry.path, path)
+        raise _damaged(path, f"{entry.path!r} is not the place of a checkpoint")
+
+
+def present_names(root: Path, runs: set[str]) -> dict[str, set[str]]:
+    """Names of the checkpoint directories on disk, per run; one listing of each run's `checkpoints/`.
+
+    Raises:
+        IntegrityError: a run or a checkpoint is a link that leads outside `root`.
+    """
+    names: dict[str, set[str]] = {}
+    for run in runs:
+        folder = contained_path(root, f"{run}/{CHECKPOINTS}", root / MANIFEST_FILE)
+        found: set[str] = set()
+        try:
+            with os.scandir(folder) as listing:
+                for item in listing:
+                    if not is_checkpoint_name(item.name):
+                        continue
+                    if item.is_symlink():
+                        contained_path(root, f"{run}/{CHECKPOINTS}/{item.name}", root / MANIFEST_FILE)
+                    if item.is_dir():
+                        found.add(item.name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise storage_error(error, "the checkpoints could not be listed", folder) from error
+        names[run] = found
+    return names
+
+
+def update_manifest(
+    root: Path,
+    change: Callable[[Manifest], Manifest],
+    *,
+    base: Callable[[Path], Manifest] = load_manifest,
+    sleep: Callable[[float], None] | None = None,
+) -> Manifest:
+    """Change the manifest under its lock: read, change, write whole.
+
+    Args:
+        root: the directory of the runs.
+        change: takes the manifest that is there and returns the new one; called once.
+        base: stands in for reading the manifest that is there.
+        sleep: stands in for `time.sleep` between tries.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        StorageError: it cannot be written; the old one stays.
+        IntegrityError, IncompatibleError: the manifest that is there cannot be read.
+    """
+    path = root / MANIFEST_FILE
+    with manifest_lock(root):
+        _remove_strays(root)
+        old = base(root)
+        new = change(old)
+        if new is old and path.exists():
+            return old
+        content = dump_manifest(new)
+        try:
+            with_retry(lambda: write_atomically(path, content), f"writing {path}", sleep=sleep)
+        except OSError as error:
+            raise storage_error(error, "the manifest could not be written", path) from error
+    return new
+
+
+def dump_manifest(manifest: Manifest) -> bytes:
+    """The text of manifest.json: one line per run and per entry, for a reader and for `diff`."""
+    document: dict[str, Any] = {
+        "format": migrations.MANIFEST_FORMAT,
+        "framework": migrations.framework_version(),
+    }
+    head = json.dumps(document, allow_nan=False)[:-1]
+    runs = ",\n".join(
+        f"  {json.dumps(run)}: {json.dumps(info.as_json(), allow_nan=False)}" for run, info in manifest.runs.items()
+    )
+    entries = ",\n".join(f"  {json.dumps(entry.as_json(), allow_nan=False)}" for entry in manifest.entries)
+    return f'{head},\n "runs": {{\n{runs}\n }},\n "entries": [\n{entries}\n ]}}\n'.encode()
+
+
+def _remove_strays(root: Path) -> None:
+    """Delete what killed writers of the manifest left; only the holder of its lock may."""
+    for stray in root.glob(f".{MANIFEST_FILE}.tmp-*"):
+        stray.unlink(missing_ok=True)

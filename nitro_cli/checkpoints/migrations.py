@@ -1,0 +1,77 @@
+"""Formats of record.json and manifest.json: the current ones, and the way from each older one to the next."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import IncompatibleError, IntegrityError
+
+__all__ = [
+    "MANIFEST_FORMAT",
+    "MANIFEST_MIGRATIONS",
+    "RECORD_FORMAT",
+    "RECORD_MIGRATIONS",
+    "framework_version",
+    "migrated",
+    "version_of",
+]
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+RECORD_FORMAT = 1
+MANIFEST_FORMAT = 1
+
+# The function at n turns a document of format n into one of format n + 1.
+RECORD_MIGRATIONS: dict[int, Migration] = {}
+MANIFEST_MIGRATIONS: dict[int, Migration] = {}
+
+
+@functools.cache
+def version_of(distribution: str) -> str:
+    """The installed version of a distribution, or "unknown"."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def framework_version() -> str:
+    """The version of nitro that is running, as records and manifests name their writer."""
+    import nitro_cli
+
+    installed = version_of("nitro-cli")
+    return str(getattr(nitro_cli, "__version__", installed)) if installed == "unknown" else installed
+
+
+def migrated(document: dict[str, Any], current: int, migrations: Mapping[int, Migration], path: Path) -> dict[str, Any]:
+    """Bring a document to the current format.
+
+    Args:
+        document: has `format`, a number, and `framework`, the version of nitro that wrote it.
+        current: the format that this version reads.
+        migrations: the way from each older format to the next.
+        path: the file, for errors.
+
+    Raises:
+        IncompatibleError: a newer nitro wrote it.
+        IntegrityError: the format is not a known number.
+    """
+    found = document.get("format")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise IntegrityError(f"{path.name} has no format number", where=str(path), why=f"`format` is {found!r}")
+    if found > current:
+        raise IncompatibleError(
+            f"{path.name} has format {found}, newer than this nitro reads",
+            where=str(path),
+            why=f"nitro {document.get('framework', 'of an unknown version')} wrote it; this version reads up to "
+            f"format {current}",
+            fix="upgrade with `pip install -U nitro-cli`",
+        )
+    while found < current:
+        document = {**migrations[found](document), "format": found + 1}
+        found += 1
+    return document

@@ -1,0 +1,333 @@
+"""One checkpoint on disk: its metadata in record.json, its arrays beside it, all verified when arrays are loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, nearest
+
+from . import migrations
+from .array_store import read_arrays, write_arrays
+from .durable import file_digest, fsync_directory, remove_tree
+from .json_text import decode_value, dump_sealed, encode_value, load_sealed
+from .leaves import LeafSpec, host_arrays, join_leaves, split_leaves
+from .names import contained_path
+from .transient import storage_error, with_retry
+
+__all__ = ["Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"]
+
+RECORD_FILE = "record.json"
+ARRAYS = "arrays"
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything a checkpoint holds.
+
+    Attributes:
+        meta: JSON values, as they were saved (tuples come back as lists).
+        arrays: path text, such as `params/dense/kernel`, to numpy array or Python value, in the order of saving.
+    """
+
+    meta: dict[str, Any]
+    arrays: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordInfo:
+    """What record.json says, read without opening an array.
+
+    Attributes:
+        path: the checkpoint's directory.
+        format: the format number it was written in.
+        framework: the version of nitro that wrote it.
+        versions: versions of jax, orbax, optax and numpy at the time.
+        written: when, in seconds since 1970.
+        entry: the facts the manifest holds of it (epoch, step, score, ...); empty outside a run.
+        meta: as saved.
+        leaves: path text to dtype, shape and kind.
+        files: relative POSIX path to (size in bytes, SHA-256 hex).
+    """
+
+    path: Path
+    format: int
+    framework: str
+    versions: dict[str, str]
+    written: float
+    entry: dict[str, Any]
+    meta: dict[str, Any]
+    leaves: dict[str, LeafSpec]
+    files: dict[str, tuple[int, str]]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk of the listed files."""
+        return sum(size for size, _ in self.files.values())
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the leaves below `params/` hold."""
+        total = 0
+        for path, spec in self.leaves.items():
+            if path.startswith("params/") and spec.kind != "value":
+                count = 1
+                for length in spec.shape:
+                    count *= length
+                total += count
+        return total
+
+
+def write_record(
+    path: Path | str,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    *,
+    entry: Mapping[str, Any] | None = None,
+    sleep: Callable[[float], None] | None = None,
+) -> Path:
+    """Write a checkpoint: whole under its name, or not at all.
+
+    Everything goes to a temporary directory beside `path` and is made durable, record.json last; then one rename
+    publishes it.
+
+    Args:
+        path: the new directory.
+        meta: JSON values.
+        arrays: path text to array (numpy or jax, any dtype and shape) or Python bool, int, float, str or None.
+        entry: the facts a manifest holds of it.
+        sleep: stands in for `time.sleep` between tries after transient errors.
+
+    Returns:
+        The path.
+
+    Raises:
+        ConfigError: something exists at `path`, or a value cannot be saved.
+        StorageError: the disk is full, read-only or failing; nothing is left at `path`.
+    """
+    prepared = prepare_record(meta, arrays, entry or {})
+    return commit_record(Path(path), prepared, sleep=sleep)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRecord:
+    """A record ready to be written by another thread: nothing in it changes any more."""
+
+    document: dict[str, Any]
+    stored: dict[str, Any]
+
+
+def prepare_record(meta: Mapping[str, Any], arrays: Mapping[str, Any], entry: Mapping[str, Any]) -> PreparedRecord:
+    """Copy the metadata, bring device arrays to the host and check that everything can be saved.
+
+    Numpy arrays are taken as they are: the caller does not write to them until the record is committed.
+
+    Raises:
+        ConfigError: a value cannot be saved; it is named.
+    """
+    specs, stored = split_leaves(host_arrays(arrays))
+    document = {
+        "format": migrations.RECORD_FORMAT,
+        "framework": migrations.framework_version(),
+        "versions": {name: migrations.version_of(name) for name in ("jax", "orbax-checkpoint", "optax", "numpy")},
+        "written": time.time(),
+        "entry": encode_value(dict(entry), "entry"),
+        "meta": encode_value(dict(meta), "meta"),
+        "leaves": {leaf: spec.as_json() for leaf, spec in specs.items()},
+    }
+    return PreparedRecord(document, stored)
+
+
+def commit_record(final: Path, prepared: PreparedRecord, *, sleep: Callable[[float], None] | None = None) -> Path:
+    """Write a prepared record to `final`; arguments, result and errors as `write_record`."""
+    if os.path.lexists(final):
+        raise ConfigError(
+            "the checkpoint would overwrite what is there",
+            where=str(final),
+            fix="choose another path, or delete it first",
+        )
+
+    def attempt() -> None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = final.with_name(f".tmp-{secrets.token_hex(4)}-{final.name}"[:200])
+        try:
+            _stage(temporary, prepared.document, prepared.stored)
+            os.rename(temporary, final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_tree(temporary)
+            raise
+        fsync_directory(final.parent)
+
+    try:
+        with_retry(attempt, f"writing {final.name}", sleep=sleep)
+    except NitroError:
+        raise
+    except Exception as error:
+        raise storage_error(error, "the checkpoint could not be written", final) from error
+    return final
+
+
+def _stage(temporary: Path, document: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+    """Write the whole content of a record into a temporary directory, and make it durable."""
+    temporary.mkdir()
+    if stored:
+        write_arrays(temporary / ARRAYS, stored)
+    files: dict[str, Any] = {}
+    for base, directories, names in os.walk(temporary, topdown=False):
+        for name in sorted(names):
+            file = Path(base, name)
+            size, digest = file_digest(file, sync=True)
+            files[file.relative_to(temporary).as_posix()] = {"size": size, "sha256": digest}
+        for name in directories:
+            fsync_directory(Path(base, name))
+    with open(temporary / RECORD_FILE, "xb") as out:
+        out.write(dump_sealed({**document, "files": dict(sorted(files.items()))}))
+        out.flush()
+        os.fsync(out.fileno())
+    fsync_directory(temporary)
+
+
+def record_info(path: Path | str) -> RecordInfo:
+    """Read a checkpoint's metadata without its arrays; cheap, and needs neither JAX nor orbax.
+
+    Args:
+        path: the checkpoint's directory, or its record.json.
+
+    Raises:
+        CheckpointNotFoundError: there is no checkpoint at `path`.
+        IntegrityError: record.json is missing or damaged.
+        IncompatibleError: a newer nitro wrote it.
+        StorageError: it cannot be read.
+    """
+    directory = Path(path)
+    if directory.name == RECORD_FILE:
+        directory = directory.parent
+    file = directory / RECORD_FILE
+    if not directory.is_dir():
+        raise _no_checkpoint(directory, "there is no such directory")
+    if file.is_symlink():
+        raise _damaged(file, "it is a link; a checkpoint holds plain files")
+    try:
+        content = with_retry(file.read_bytes, f"reading {file}")
+    except FileNotFoundError as error:
+        if (directory / ARRAYS).exists() or directory.parent.name == "checkpoints":
+            raise _damaged(file, "the file is missing") from error
+        raise _no_checkpoint(directory, f"the directory has no {RECORD_FILE}") from error
+    except OSError as error:
+        raise storage_error(error, "the checkpoint could not be read", file) from error
+    try:
+        document = load_sealed(content)
+    except ValueError as error:
+        raise _damaged(file, str(error)) from error
+    written_format = document.get("format", 0)
+    document = migrations.migrated(document, migrations.RECORD_FORMAT, migrations.RECORD_MIGRATIONS, file)
+    return RecordInfo(
+        path=directory,
+        format=written_format,
+        framework=document["framework"],
+        versions=document["versions"],
+        written=document["written"],
+        entry=decode_value(document["entry"]),
+        meta=decode_value(document["meta"]),
+        leaves={leaf: LeafSpec.from_json(spec) for leaf, spec in document["leaves"].items()},
+        files={name: (facts["size"], facts["sha256"]) for name, facts in document["files"].items()},
+    )
+
+
+def _damaged(file: Path, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"the checkpoint {file.parent.name} is damaged",
+        where=str(file),
+        why=why,
+        fix="use another checkpoint of the run; `nitro checkpoint verify` lists which are whole",
+    )
+
+
+def _no_checkpoint(directory: Path, why: str) -> CheckpointNotFoundError:
+    fix = None
+    if (directory / "manifest.json").exists():
+        fix = "this is a directory of runs: name a run and a checkpoint of it, `latest:best` or `latest:latest`"
+    elif (directory / "checkpoints").is_dir():
+        fix = f"this is a run: name it with a checkpoint, `{directory.name}:best` or `{directory.name}:latest`"
+    siblings = (
+        [p.name for p in directory.parent.iterdir() if p.is_dir() and p.name != directory.name]
+        if directory.parent.is_dir()
+        else []
+    )
+    return CheckpointNotFoundError(
+        "there is no checkpoint at this path",
+        where=str(directory),
+        why=why,
+        fix=fix,
+        nearest=nearest(directory.name, siblings),
+    )
+
+
+def verify_record(path: Path | str) -> RecordInfo:
+    """Check size and SHA-256 of every file of a checkpoint; needs neither JAX nor orbax.
+
+    Returns:
+        What record.json says.
+
+    Raises:
+        IntegrityError: a file is missing, has another size or digest, is a link, or lies outside the directory.
+        CheckpointNotFoundError, IncompatibleError, StorageError: as `record_info`.
+    """
+    info = record_info(path)
+    for name, (size, digest) in info.files.items():
+        file = contained_path(info.path, name, info.path / RECORD_FILE)
+        try:
+            found = file.lstat()
+            if not stat.S_ISREG(found.st_mode):
+                raise _damaged(file, "it is not a plain file")
+            if found.st_size != size:
+                raise _damaged_at(info, name, f"it has {found.st_size} bytes, {size} were written")
+            if with_retry(functools.partial(file_digest, file), f"reading {file}") != (size, digest):
+                raise _damaged_at(info, name, "its SHA-256 is not that of what was written")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _damaged_at(info, name, "the file is missing") from error
+        except OSError as error:
+            raise storage_error(error, "the checkpoint could not be read", file) from error
+    return info
+
+
+def _damaged_at(info: RecordInfo, name: str, why: str) -> IntegrityError:
+    error = _damaged(info.path / RECORD_FILE, why)
+    error.where = str(info.path / name)
+    return error
+
+
+def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str] | None = None) -> Record:
+    """Load a checkpoint, verified.
+
+    Args:
+        path: the checkpoint's directory.
+        arrays: False loads the metadata alone, unverified but for record.json's own digest.
+        prefixes: load only the leaves whose paths start with one of these, for instance `("params/", "state/")`.
+
+    Raises:
+        IntegrityError: a file or a leaf is not what was written.
+        CheckpointNotFoundError, IncompatibleError, StorageError: as `record_info`.
+    """
+    if not arrays:
+        return Record(record_info(path).meta)
+    info = verify_record(path)
+    chosen = tuple(prefixes) if prefixes is not None else ("",)
+    specs = {leaf: spec for leaf, spec in info.leaves.items() if leaf.startswith(chosen)}
+    keys = [spec.key for spec in specs.values() if spec.key is not None]
+    try:
+        stored = with_retry(lambda: read_arrays(info.path / ARRAYS, keys), f"reading {info.path}")
+    except OSError as error:
+        raise storage_error(error, "the checkpoint could not be read", info.path) from error
+    except (ValueError, KeyError) as error:
+        raise _damaged_at(info, ARRAYS, f"orbax cannot read it: {error}") from error
+    return Record(info.meta, join_leaves(specs, stored, str(info.path)))

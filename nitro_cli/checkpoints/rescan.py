@@ -1,0 +1,96 @@
+"""Rebuilding a directory's manifest from the checkpoints in it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+from nitro_cli.errors import IncompatibleError, IntegrityError, NitroWarning, RunNotFoundError
+
+from .entries import Manifest, ManifestEntry, RunInfo
+from .locks import run_is_locked
+from .manifest import MANIFEST_FILE, load_manifest, update_manifest
+from .names import CHECKPOINTS, RUN_ID
+from .reconcile import RUN_FILE, with_disk
+
+__all__ = ["rescan"]
+
+
+def rescan(directory: Path | str) -> Manifest:
+    """Write the manifest anew from the records on disk, for one that is lost, damaged or out of date.
+
+    A damaged manifest.json is kept as `manifest.json.corrupt-<n>`. Damaged checkpoints are left out, with a warning.
+
+    Args:
+        directory: the directory of the runs.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        RunNotFoundError: there is no such directory.
+        IncompatibleError: the manifest is of a newer nitro; it is not touched.
+        StorageError: it cannot be written.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise RunNotFoundError("there is no such directory of runs", where=str(root))
+    return update_manifest(root, lambda old: _rebuilt(root, old), base=_what_is_known)
+
+
+def _what_is_known(root: Path) -> Manifest:
+    try:
+        return load_manifest(root)
+    except IncompatibleError:
+        raise
+    except IntegrityError as error:
+        path = root / MANIFEST_FILE
+        kept = quarantine_path(path)
+        os.rename(path, kept)
+        warnings.warn(f"the damaged manifest is kept as {kept.name}: {error.why}", NitroWarning, stacklevel=2)
+        return Manifest()
+
+
+def _rebuilt(root: Path, old: Manifest) -> Manifest:
+    manifest = Manifest(old.runs, old.entries)
+    for folder in sorted(root.iterdir()):
+        run = folder.name
+        if not RUN_ID.fullmatch(run) or folder.is_symlink() or not folder.is_dir():
+            continue
+        if run in old.runs or (folder / RUN_FILE).is_file() or _has_records(folder):
+            manifest = with_disk(root, manifest, run)
+    runs = {run: info for run, info in manifest.runs.items() if (root / run).is_dir()}
+    entries = tuple(entry for entry in manifest.entries if entry.run in runs)
+    filled = {run: _filled(root, info, entries) for run, info in runs.items()}
+    return Manifest(filled, tuple(sorted(entries, key=lambda e: (e.written, e.step))))
+
+
+def _has_records(folder: Path) -> bool:
+    checkpoints = folder / CHECKPOINTS
+    return checkpoints.is_dir() and any(checkpoints.iterdir())
+
+
+def _filled(root: Path, info: RunInfo, entries: tuple[ManifestEntry, ...]) -> RunInfo:
+    """Facts that run.json did not have, from the run's newest record; a run with none of its own is not running."""
+    own = [e for e in entries if e.run == info.id]
+    if own:
+        newest = own[-1]
+        written = max(info.written, newest.written)
+        parent = info.parent or newest.parent
+        status = info.status
+        if status == "interrupted" and newest.stop_reason:
+            status = newest.stop_reason
+        info = replace(info, written=written, parent=parent, status=status)
+    if info.status == "running" and not run_is_locked(root / info.id):
+        info = replace(info, status="interrupted")
+    return info
+
+
+def quarantine_path(path: Path) -> Path:
+    """The first free `<name>.corrupt-<n>` beside `path`."""
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.name}.corrupt-{number}")):
+        number += 1
+    return path.with_name(f"{path.name}.corrupt-{number}")

@@ -1,0 +1,397 @@
+"""Naming a checkpoint: a path, `run:checkpoint`, a pair, an average; and finding what the name means."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nitro_cli.errors import (
+    CheckpointNotFoundError,
+    ConfigError,
+    IntegrityError,
+    NitroWarning,
+    NotFoundError,
+    RunNotFoundError,
+    nearest,
+)
+
+from .entries import Manifest, ManifestEntry, latest_entry
+from .locks import run_is_locked
+from .manifest import read_manifest
+from .names import CHECKPOINTS, RUN_ID
+from .reconcile import entry_of_record, with_disk
+from .record import RECORD_FILE, record_info
+from .retention import warn_about_mixed
+from .summaries import RunSummary, best_entry, summarize
+
+if TYPE_CHECKING:
+    from nitro_cli.experiment import Average
+
+__all__ = ["AverageRef", "CheckpointRef", "resolve_resume", "resolve_source"]
+
+What = Literal["weights", "resume"]
+_PAIR = re.compile(r"(latest|all|[0-9a-fA-F]{1,8}):(.+)", re.DOTALL)
+_PREFIX = re.compile(r"[0-9a-f]{1,8}")
+_SHOWN_RUNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """One checkpoint that a source names.
+
+    Attributes:
+        path: its directory.
+        root: the directory of runs it lies in; None for a record outside of any.
+        run: id of its run; None likewise.
+        entry: what the manifest says of it; None for a record that no manifest lists.
+        request: how it was named: "latest", "best" or "path". Only "latest" may fall back to an older one.
+        newest: whether it is its run's newest checkpoint, so that a resume continues the run.
+        epoch, step, score: where it stands.
+    """
+
+    path: Path
+    root: Path | None
+    run: str | None
+    entry: ManifestEntry | None
+    request: Literal["latest", "best", "path"]
+    newest: bool
+    epoch: int
+    step: int
+    score: float | None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def continues(self, root: Path | str) -> bool:
+        """Whether a resume of it in the directory `root` continues its run, rather than branching a new one."""
+        return self.newest and self.root is not None and self.root.resolve() == Path(root).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class AverageRef:
+    """The checkpoints of one run whose average a source names.
+
+    Attributes:
+        root: the directory of runs.
+        run: id of the run.
+        average: the `Average`.
+        refs: the checkpoints, ascending by step.
+        state: the one of `refs` that gives the layer state.
+    """
+
+    root: Path
+    run: str
+    average: Average
+    refs: tuple[CheckpointRef, ...]
+    state: CheckpointRef
+
+    def __str__(self) -> str:
+        return f"{self.run}:{self.average}"
+
+
+def resolve_source(
+    spec: Any, root: Path | str, *, metric: str | None = None, mode: str | None = None, what: What = "weights"
+) -> CheckpointRef | AverageRef:
+    """Find the checkpoint that a `weights` or `resume` value names.
+
+    Args:
+        spec: a path (text or Path) of a checkpoint; text `run:checkpoint`; or a pair `(run, checkpoint)`. A run is
+            `latest`, `all` (with `best`), or an id or a unique prefix of one. A checkpoint is `latest`, `best`, or for
+            weights an `Average`, as text `average(last(10))`.
+        root: the directory of runs that pairs are looked up in; paths are not relative to it.
+        metric, mode: what `best` ranks by; None takes the pair of the newest scored entry.
+        what: which keyword it is for; a resume refuses an average.
+
+    Raises:
+        ConfigError: the value has no such form; the form to use instead is named.
+        RunNotFoundError, CheckpointNotFoundError: nothing of that name; the directory and its runs are named.
+        IntegrityError, IncompatibleError, StorageError: the manifest or the record cannot be read.
+    """
+    if isinstance(spec, (str, os.PathLike)):
+        text = os.fspath(spec)
+        matched = _PAIR.fullmatch(text) if isinstance(spec, str) else None
+        if matched is None:
+            return _path_source(text, spec, what)
+        spec = (matched[1], matched[2])
+    if not (isinstance(spec, (tuple, list)) and len(spec) == 2):
+        raise _no_form(spec, what)
+    run, checkpoint = _checked_pair(spec[0], spec[1], what)
+    return _pair_source(run, checkpoint, Path(root), metric, mode)
+
+
+def resolve_resume(
+    spec: Any, root: Path | str, *, metric: str | None = None, mode: str | None = None
+) -> CheckpointRef | None:
+    """Find the checkpoint that a `resume` value names, or None for a fresh start.
+
+    Args:
+        spec: None or False for a fresh start; "auto" for the newest checkpoint of the directory's newest run, or a
+            fresh start with a warning when there is none; anything else as `resolve_source`.
+        root, metric, mode: as `resolve_source`.
+
+    Raises:
+        As `resolve_source`.
+    """
+    if spec is None or spec is False:
+        return None
+    if spec == "auto":
+        base = Path(root)
+        manifest = _current_manifest(base) if base.is_dir() else Manifest()
+        if not manifest.entries:
+            warnings.warn(f'resume="auto": {base} holds nothing to resume, starting fresh', NitroWarning, stacklevel=2)
+            return None
+        spec = ("latest", "latest")
+    found = resolve_source(spec, root, metric=metric, mode=mode, what="resume")
+    assert isinstance(found, CheckpointRef)
+    return found
+
+
+def _no_form(spec: Any, what: What, why: str | None = None, fix: str | None = None) -> ConfigError:
+    form = "a path, `run:checkpoint` such as `latest:best`, or a pair such as ('latest', 'best')"
+    return ConfigError(
+        f"{what}={spec!r} names no checkpoint", where=what, why=why or f"it is not {form}", fix=fix or f"use {form}"
+    )
+
+
+def _checked_pair(run: Any, checkpoint: Any, what: What) -> tuple[str, Any]:
+    """Check the form of a pair; return the run and "latest", "best" or an Average."""
+    from nitro_cli.experiment import Average, Best, Last, Selector, parse_selector
+
+    given = (run, checkpoint)
+    if not isinstance(run, str) or not (run in ("latest", "all") or _PREFIX.fullmatch(run.lower())):
+        raise _no_form(given, what, f"{run!r} is not `latest`, `all` or the id of a run")
+    if isinstance(checkpoint, str) and checkpoint not in ("latest", "best"):
+        try:
+            checkpoint = parse_selector(checkpoint)
+        except ConfigError as error:
+            close = nearest(checkpoint, ("latest", "best", "average(last(10))"))
+            raise ConfigError(
+                f"{what}={given!r} names no checkpoint",
+                where=what,
+                why=f"{checkpoint!r} is not `latest`, `best` or `average(<selector>)`: {error.what}",
+                nearest=close,
+            ) from error
+    if checkpoint == Best(1):
+        checkpoint = "best"
+    elif checkpoint == Last(1):
+        checkpoint = "latest"
+    if isinstance(checkpoint, Selector):
+        fix = f"average what it picks: ({run!r}, Average({checkpoint!r})), as text `{run}:average({checkpoint})`"
+        raise _no_form(given, what, "a selector may pick several checkpoints", fix)
+    if checkpoint == "latest" and run == "all":
+        raise _no_form(given, what, "the newest of all runs is that of the latest run", "use `latest:latest`")
+    if isinstance(checkpoint, Average):
+        if what == "resume":
+            why = "an average has no optimizer state and no position to continue from"
+            raise _no_form(given, what, why, f"use weights=({run!r}, Average(...)) and start a new run from it")
+        if run == "all":
+            raise _no_form(given, what, "an average is over one run", f"use `latest:{checkpoint}`, or a run's id")
+    elif checkpoint not in ("latest", "best"):
+        raise _no_form(given, what, f"{checkpoint!r} is not `latest`, `best` or an Average")
+    return run.lower(), checkpoint
+
+
+def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
+    if not os.path.lexists(text) and isinstance(spec, str):
+        if text in ("best", "latest", "all"):
+            pair = "latest:latest" if text == "latest" else f"{'all' if text == 'all' else 'latest'}:best"
+            raise _no_form(spec, what, "it does not say of which run", f"use `{pair}`, or a run's id before the colon")
+        if _PREFIX.fullmatch(text):
+            raise _no_form(spec, what, "it does not say which checkpoint", f"use `{text}:best` or `{text}:latest`")
+        run, colon, checkpoint = text.partition(":")
+        if colon and not re.search(r"[/\\]", run) and len(run) > 1:
+            _checked_pair(run, checkpoint, what)
+        if text.startswith("average("):
+            raise _no_form(spec, what, "it does not say of which run", f"use `latest:{text}`")
+    path = Path(text)
+    if path.name == RECORD_FILE:
+        path = path.parent
+    info = record_info(path)
+    where = path.resolve()
+    if where.parent.name == CHECKPOINTS and RUN_ID.fullmatch(where.parent.parent.name):
+        root, run = where.parent.parent.parent, where.parent.parent.name
+        relative = f"{run}/{CHECKPOINTS}/{where.name}"
+        try:
+            manifest = _current_manifest(root)
+        except IntegrityError as error:
+            # The record itself is whole: a broken manifest beside it only means that a resume branches.
+            warnings.warn(f"{root}: the manifest cannot be used: {error.why}", NitroWarning, stacklevel=3)
+            manifest = Manifest()
+        listed = next((e for e in manifest.of_run(run) if e.path == relative), None)
+        if listed is not None:
+            return _ref(root, listed, "path", manifest)
+    entry = entry_of_record(info, str(info.entry.get("run") or "")) if info.entry else None
+    epoch, step = (entry.epoch, entry.step) if entry else (info.meta.get("epoch"), info.meta.get("step"))
+    return CheckpointRef(
+        path=path,
+        root=None,
+        run=None,
+        entry=None,
+        request="path",
+        newest=False,
+        epoch=int(epoch or 0),
+        step=int(step or 0),
+        score=entry.score if entry else None,
+    )
+
+
+def _ref(
+    root: Path, entry: ManifestEntry, request: Literal["latest", "best", "path"], manifest: Manifest
+) -> CheckpointRef:
+    newest = latest_entry(manifest.of_run(entry.run))
+    return CheckpointRef(
+        path=root / entry.path,
+        root=root,
+        run=entry.run,
+        entry=entry,
+        request=request,
+        newest=newest is not None and newest.path == entry.path,
+        epoch=entry.epoch,
+        step=entry.step,
+        score=entry.score,
+    )
+
+
+def _current_manifest(root: Path) -> Manifest:
+    """The manifest, with what a killed process published but could not list any more; nothing is written."""
+    manifest = read_manifest(root)
+    for run, info in manifest.runs.items():
+        if info.status == "running" and not run_is_locked(root / run):
+            manifest = with_disk(root, manifest, run)
+    return manifest
+
+
+def _pair_source(
+    run: str, checkpoint: Any, root: Path, metric: str | None, mode: str | None
+) -> CheckpointRef | AverageRef:
+    if not root.is_dir():
+        raise RunNotFoundError(
+            f"no run to take {run}:{checkpoint} from", where=str(root), why="there is no such directory"
+        )
+    manifest = _current_manifest(root)
+    summaries = summarize(root, manifest)
+    chosen = None if run == "all" else _find_run(run, summaries, root)
+    entries = manifest.entries if chosen is None else manifest.of_run(chosen)
+    if checkpoint == "latest":
+        newest = latest_entry(entries)
+        if newest is None:
+            raise _nothing(f"the run {chosen} has no checkpoint", root, summaries)
+        return _ref(root, newest, "latest", manifest)
+    if checkpoint == "best":
+        return _ref(root, _best(entries, metric, mode, root, summaries), "best", manifest)
+    return _average_source(checkpoint, chosen or "", entries, root, metric, mode, manifest)
+
+
+def _find_run(run: str, summaries: Sequence[RunSummary], root: Path) -> str:
+    """The whole id of the run that `latest` or a prefix names."""
+    if run == "latest":
+        with_checkpoints = [s for s in summaries if s.checkpoints]
+        if not with_checkpoints:
+            raise _nothing("no run has a checkpoint", root, summaries, RunNotFoundError)
+        return max(with_checkpoints, key=lambda s: max(e.written for e in s.checkpoints)).id
+    matching = [s.id for s in summaries if s.id.startswith(run)]
+    if len(matching) > 1:
+        raise ConfigError(
+            f"{run!r} begins the ids of {len(matching)} runs",
+            where=str(root),
+            why=", ".join(sorted(matching)),
+            fix="give more digits",
+        )
+    if not matching:
+        close = nearest(run, [s.id for s in summaries])
+        raise _nothing(f"there is no run {run!r}", root, summaries, RunNotFoundError, close)
+    return matching[0]
+
+
+def _nothing(
+    message: str,
+    root: Path,
+    summaries: Sequence[RunSummary],
+    kind: type[NotFoundError] = CheckpointNotFoundError,
+    close: Sequence[str] = (),
+) -> NotFoundError:
+    """The error for what is not there: it lists the runs that are."""
+    if not summaries:
+        return kind(message, where=str(root), why="no run has written to this directory", nearest=close)
+    shown = []
+    for summary in summaries[:_SHOWN_RUNS]:
+        held = f"epochs {', '.join(map(str, summary.epochs[-6:]))}" if summary.epochs else "no checkpoints"
+        shown.append(f"{summary.id} ({summary.status}, {held})")
+    more = f", and {len(summaries) - _SHOWN_RUNS} more" if len(summaries) > _SHOWN_RUNS else ""
+    return kind(
+        message,
+        where=str(root),
+        why=f"the directory holds {', '.join(shown)}{more}",
+        fix=f"`nitro runs {root}` lists them",
+        nearest=close,
+    )
+
+
+def _best(
+    entries: Sequence[ManifestEntry],
+    metric: str | None,
+    mode: str | None,
+    root: Path,
+    summaries: Sequence[RunSummary],
+) -> ManifestEntry:
+    best = best_entry(tuple(entries), metric, mode)
+    if best is None:
+        scored = [e for e in entries if e.score is not None]
+        pairs = sorted({f"{e.metric} ({e.mode})" for e in scored})
+        asked = "" if metric is None else f" under {metric} ({mode})"
+        message = f"no checkpoint has a finite score{asked}"
+        if pairs:
+            message += f"; there are scores under {', '.join(pairs)}"
+        raise _nothing(message, root, summaries)
+    warn_about_mixed(entries, best.metric, best.mode, root)
+    return best
+
+
+def _average_source(
+    average: Average,
+    run: str,
+    entries: Sequence[ManifestEntry],
+    root: Path,
+    metric: str | None,
+    mode: str | None,
+    manifest: Manifest,
+) -> AverageRef:
+    regular = [e for e in entries if not e.resume_point]
+    if metric is None:
+        ranked = best_entry(regular)
+        metric, mode = (ranked.metric, ranked.mode) if ranked else (None, None)
+    pool = [e for e in regular if e.scored_under(metric, mode)] if average.selector.ranks else regular
+    picked = average.selector.select(pool, mode)  # type: ignore[arg-type]
+    if not picked:
+        held = ", ".join(str(e.epoch) for e in regular) or "none"
+        raise CheckpointNotFoundError(
+            f"{average.selector} picks no checkpoint of the run {run}",
+            where=str(root),
+            why=f"the run keeps the epochs: {held}",
+            fix="keep more checkpoints while training, such as keep=(Best(3), Last(10))",
+        )
+    if average.selector.ranks:
+        warn_about_mixed(entries, metric, mode, root)
+    picked = sorted(picked, key=lambda e: (e.step, e.epoch))
+    base = picked[-1]
+    if average.state_from == "best":
+        best = best_entry(picked, metric, mode)
+        if best is None:
+            raise CheckpointNotFoundError(
+                f"the layer state of {average} would come from the best checkpoint, and none has a finite score",
+                where=str(root / run),
+                fix='use Average(..., state="latest")',
+            )
+        base = best
+    return AverageRef(
+        root=root,
+        run=run,
+        average=average,
+        refs=tuple(_ref(root, e, "path", manifest) for e in picked),
+        state=_ref(root, base, "path", manifest),
+    )

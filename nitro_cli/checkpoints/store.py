@@ -1,0 +1,388 @@
+"""One run's place on disk while it trains: its id and lock, its asynchronous saves, retention and status."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from nitro_cli.errors import ConfigError, NitroError, RunNotFoundError
+
+from .disk import check_disk
+from .durable import write_atomically
+from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
+from .json_text import encode_value
+from .locks import RunLock, run_is_locked
+from .manifest import load_manifest, update_manifest
+from .names import CHECKPOINTS, RUN_ID, record_name
+from .reconcile import RUN_FILE, remove_displaced, remove_strays, with_disk
+from .record import PreparedRecord, commit_record, prepare_record
+from .retention import Retention, warn_about_others
+from .run_directory import check_newest, new_run_directory
+from .transient import storage_error, with_retry
+from .writer import BackgroundWriter
+
+if TYPE_CHECKING:
+    from nitro_cli.experiment import Checkpointer
+
+__all__ = ["RunStore"]
+
+
+class RunStore:
+    """A run's directory, held by this process alone. Make one with `create` or `reopen`.
+
+    Attributes:
+        root: the directory that several runs share.
+        id: eight hexadecimal digits.
+        path: `root / id`.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        info: RunInfo,
+        lock: RunLock,
+        retention: Retention | None,
+        sleep: Callable[[float], None] | None,
+    ) -> None:
+        self.root = root
+        self.id = info.id
+        self._info = info
+        self.path = root / info.id
+        self._lock = lock
+        self._retention = retention
+        self._sleep = sleep
+        self._writer = BackgroundWriter(f"nitro-checkpoint-{info.id}")
+        self._closed = False
+
+    @classmethod
+    def create(
+        cls,
+        root: Path | str,
+        *,
+        experiment: str,
+        preset: str | None = None,
+        parent: str | None = None,
+        seed: int | None = None,
+        checkpointer: Checkpointer | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> Self:
+        """Begin a new run, with an id that no other run of the directory has, also when many begin at once.
+
+        Args:
+            root: the directory of the runs; made if it is not there.
+            experiment: import path or name, for listings.
+            preset: name of the preset.
+            parent: the checkpoint that this run branches from.
+            seed: the run's seed.
+            checkpointer: what to keep; None switches saving off.
+            metric, mode: the monitor, for a checkpointer that follows it.
+            sleep: stands in for `time.sleep` between tries after transient errors.
+
+        Raises:
+            StorageError: the directory cannot be written.
+            IntegrityError, IncompatibleError: its manifest is damaged, or of a newer nitro.
+        """
+        base = Path(root)
+        retention = None if checkpointer is None else Retention.of(checkpointer, metric, mode)
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            existing = load_manifest(base)
+            run = new_run_directory(base, existing)
+        except OSError as error:
+            raise storage_error(error, "the run's directory could not be made", base) from error
+        lock = RunLock(base / run)
+        lock.acquire()
+        now = time.time()
+        info = RunInfo(run, experiment, preset, "running", parent, seed, created=now, written=now)
+        try:
+            manifest = update_manifest(base, lambda old: old.with_run(info), sleep=sleep)
+            if retention is not None:
+                warn_about_others(manifest.entries, retention, run, base)
+        except BaseException:
+            lock.release()
+            shutil.rmtree(base / run, ignore_errors=True)
+            raise
+        return cls(base, info, lock, retention, sleep)
+
+    @classmethod
+    def reopen(
+        cls,
+        root: Path | str,
+        run_id: str,
+        from_entry: ManifestEntry | None = None,
+        *,
+        checkpointer: Checkpointer | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> Self:
+        """Continue a run. What a killed process left of it is cleaned up first.
+
+        Args:
+            root, checkpointer, metric, mode, sleep: as `create`.
+            run_id: the whole id.
+            from_entry: the checkpoint that training goes on from; must be the run's newest.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            LockedError: another process is training it.
+            IncompatibleError: `from_entry` is not the newest; a new run has to branch from it.
+            StorageError, IntegrityError: as `create`.
+        """
+        base = Path(root)
+        if not RUN_ID.fullmatch(run_id) or not (base / run_id).is_dir():
+            raise RunNotFoundError(f"there is no run {run_id!r}", where=str(base))
+        retention = None if checkpointer is None else Retention.of(checkpointer, metric, mode)
+        lock = RunLock(base / run_id)
+        lock.acquire()
+        try:
+            remove_strays(base / run_id)
+
+            def take_over(old: Manifest) -> Manifest:
+                found = with_disk(base, old, run_id)
+                check_newest(found, run_id, from_entry)
+                info = found.runs[run_id]
+                remove_displaced(base, found, info.displaced)
+                return found.with_run(replace(info, status="running", written=time.time(), displaced=()))
+
+            manifest = update_manifest(base, take_over, sleep=sleep)
+            if retention is not None:
+                warn_about_others(manifest.entries, retention, run_id, base)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(base, manifest.runs[run_id], lock, retention, sleep)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def entries(self) -> tuple[ManifestEntry, ...]:
+        """This run's committed checkpoints, in the order they were committed."""
+        return load_manifest(self.root).of_run(self.id)
+
+    @property
+    def latest(self) -> ManifestEntry | None:
+        """The newest committed checkpoint, resume points included."""
+        return latest_entry(self.entries)
+
+    def admits(self, epoch: int, score: float | None, *, step: int = 0) -> bool:
+        """Whether some selector would keep a checkpoint of this epoch with this score.
+
+        Waits for the save in flight, and raises what that ended with.
+        """
+        if self._retention is None:
+            return False
+        self.wait()
+        entry = self._entry("", epoch, step, score, resume_point=False)
+        return self._retention.admits(load_manifest(self.root).entries, entry)
+
+    def save(
+        self,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, Any],
+        *,
+        epoch: int,
+        step: int,
+        name: str,
+        score: float | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        resume_point: bool = False,
+        final: bool = False,
+    ) -> Path:
+        """Write a checkpoint in the background; what retention displaces is deleted once this one is committed.
+
+        Returns when the metadata and any device arrays are copied; a save still in flight is waited for first.
+
+        Args:
+            meta: JSON values; copied here.
+            arrays: path text to array. Numpy arrays are not copied: do not write to them afterwards.
+            epoch, step: where training stands.
+            name: of the directory, as `checkpoint_filename` gave it; a resume point gets `-resume` behind it.
+            score: the monitored value; None when there is none. Not finite ranks last.
+            metric, mode: what the score measures; None takes the checkpointer's.
+            resume_point: an unscored checkpoint outside the selectors.
+            final: wait until it is committed.
+
+        Returns:
+            The directory that it is committed to.
+
+        Raises:
+            ConfigError: the name collides or leads outside, or a value cannot be saved.
+            StorageError: the save before could not be written, or with `final` this one.
+        """
+        if self._retention is None:
+            raise ConfigError(
+                "checkpoints are switched off for this run", where=str(self.path), fix="give it a Checkpointer"
+            )
+        if self._closed:
+            raise ConfigError("the run's store is closed", where=str(self.path))
+        self.wait()
+        path = self._new_path(name, resume_point)
+        entry = self._entry(f"{self.id}/{CHECKPOINTS}/{path.name}", epoch, step, score, resume_point=resume_point)
+        if metric is not None and not resume_point:
+            entry = replace(entry, metric=metric, mode=mode)
+        entry = replace(entry, stop_reason=meta.get("stop_reason"))
+        about_run = {"experiment": self._info.experiment, "preset": self._info.preset, "seed": self._info.seed}
+        prepared = prepare_record(meta, arrays, {**entry.as_json(), **about_run})
+        self._writer.submit(lambda: self._commit(path, prepared, entry))
+        if final:
+            self.wait()
+        return path
+
+    def _entry(self, path: str, epoch: int, step: int, score: float | None, *, resume_point: bool) -> ManifestEntry:
+        scored = self._retention is not None and not resume_point
+        return ManifestEntry(
+            path=path,
+            run=self.id,
+            epoch=int(epoch),
+            step=int(step),
+            score=None if score is None or resume_point else float(score),
+            metric=self._retention.metric if scored and self._retention else None,
+            mode=self._retention.mode if scored and self._retention else None,
+            written=time.time(),
+            resume_point=resume_point,
+            parent=self._info.parent,
+        )
+
+    def _new_path(self, name: str, resume_point: bool) -> Path:
+        folder = self.path / CHECKPOINTS
+        safe = record_name(f"{name}-resume" if resume_point else name)
+        path = folder / safe
+        if resume_point:
+            # A run stopped twice at one step writes the same state again, under a name of its own.
+            count = 2
+            while os.path.lexists(path):
+                path = folder / f"{safe}-{count}"
+                count += 1
+        elif os.path.lexists(path):
+            raise ConfigError(
+                f"the run already has a checkpoint named {safe!r}",
+                where="checkpoint_filename",
+                why="it would be overwritten",
+                fix="put the epoch and the step into the name",
+            )
+        return path
+
+    def _commit(self, path: Path, prepared: PreparedRecord, entry: ManifestEntry) -> None:
+        """The background part of a save: record, then manifest, then deletion."""
+        commit_record(path, prepared, sleep=self._sleep)
+        fresh: tuple[str, ...] = ()
+
+        def add(old: Manifest) -> Manifest:
+            nonlocal fresh
+            entries = (*old.entries, entry)
+            rule = self._retention
+            gone = [] if rule is None else rule.displaced(entries, self.id, live=self._is_live)
+            fresh = tuple(e.path for e in gone)
+            info = old.runs.get(self.id, self._info)
+            left = tuple(p for p in info.displaced if os.path.lexists(self.root / p))
+            info = replace(info, written=entry.written, displaced=(*left, *fresh))
+            kept = tuple(e for e in entries if e.path not in fresh)
+            return replace(old.with_run(info), entries=kept)
+
+        manifest = update_manifest(self.root, add, sleep=self._sleep)
+        remove_displaced(self.root, manifest, fresh)
+
+    def _is_live(self, run: str) -> bool:
+        return run_is_locked(self.root / run)
+
+    def wait(self) -> None:
+        """Wait for the save in flight.
+
+        Raises:
+            StorageError: it could not be written; raised once.
+        """
+        self._writer.wait()
+
+    def check_disk(self, bytes_per_record: int, max_epochs: int | None = None) -> None:
+        """Compare the free space with what retention will need, before the first epoch.
+
+        Args:
+            bytes_per_record: of one checkpoint; `record_bytes(arrays)` estimates it.
+            max_epochs: epochs of the run, for selectors without a bound of their own.
+
+        Raises:
+            StorageError: there is too little; both numbers are named.
+        """
+        if self._retention is None:
+            return
+        check_disk(self.root, self._retention, bytes_per_record, max_epochs)
+
+    def write_info(self, document: Mapping[str, Any]) -> None:
+        """Write run.json whole: provenance, environment, setup report; `status` is kept up to date from then on.
+
+        Raises:
+            ConfigError: a value has no JSON form.
+            StorageError: it cannot be written.
+        """
+        plain = encode_value({"status": "running", **document}, RUN_FILE)
+        content = json.dumps(plain, indent=1).encode()
+        file = self.path / RUN_FILE
+        try:
+            with_retry(lambda: write_atomically(file, content), f"writing {file}", sleep=self._sleep)
+        except OSError as error:
+            raise storage_error(error, "the run's description could not be written", file) from error
+
+    def set_status(self, status: str) -> None:
+        """Record in the manifest, and in run.json where there is one, that the run runs or why it stopped.
+
+        Args:
+            status: "running", "completed", "early_stop", "requested" or "error".
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+
+        def change(old: Manifest) -> Manifest:
+            info = old.runs.get(self.id, self._info)
+            return old.with_run(replace(info, status=status, written=time.time()))
+
+        update_manifest(self.root, change, sleep=self._sleep)
+        file = self.path / RUN_FILE
+        if file.is_file():
+            document = json.loads(file.read_bytes())
+            self.write_info({**document, "status": status})
+
+    def close(self) -> None:
+        """Wait for the save in flight and let go of the run; twice is no error.
+
+        Raises:
+            StorageError: the last save could not be written.
+        """
+        self._closed = True
+        try:
+            self._writer.wait()
+        finally:
+            self._lock.release()
+
+    def discard(self) -> None:
+        """Remove the run with all its files, as if it had never begun: it failed before its first finished step.
+
+        Raises:
+            StorageError: it cannot be removed.
+        """
+        self._closed = True
+        with contextlib.suppress(NitroError):
+            self._writer.wait()
+        try:
+            update_manifest(self.root, lambda old: old.without_run(self.id), sleep=self._sleep)
+            self._lock.release()
+            shutil.rmtree(self.path)
+        except OSError as error:
+            raise storage_error(error, "the failed run could not be removed", self.path) from error
+        finally:
+            self._lock.release()
