@@ -1,45 +1,50 @@
 """What a user writes: the three kinds of field, the hooks and their defaults, views, routing by name.
 
-Nothing here imports JAX. Presets come from the registry, which lies above: it calls `set_preset_loader(f)` when it
+Nothing here imports JAX, and each name is resolved on first use: the light commands read selectors without
+pydantic. Presets come from the registry, which lies above: it calls `set_preset_loader(f)` when it
 is imported, `f(cls, name, values) -> Experiment`, and `nitro_cli/__init__.py` arranges that resolving
 `nitro_cli.Experiment` installs a loader that imports the registry on first use.
 """
 
 from __future__ import annotations
 
-from .content import same_content
-from .device_values import device_array
-from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
-from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
-from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
-from .kinds import Device, FieldKind, GraphConst, Host
-from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
-from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
-from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
-from .problems import Problem, config_error
-from .protocols import CheckpointStore, Logger, StopRule
-from .routing import HookSignature, Routing, resolve_routing
-from .schedules import (
-    SCHEDULE_KINDS,
-    Constant,
-    Cosine,
-    Exponential,
-    InverseSqrt,
-    Linear,
-    OneCycle,
-    Piecewise,
-    PlateauConfig,
-    Polynomial,
-    ScheduleConfig,
-    WarmupCosine,
-    parse_schedules,
-    schedule_problems,
-)
-from .selector_text import parse_selector
-from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, rank
-from .sentinel import StrippedHost
-from .strict_model import StrictModel
-from .views import compile_view, host_view
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .content import same_content
+    from .device_values import device_array
+    from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
+    from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
+    from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
+    from .kinds import Device, FieldKind, GraphConst, Host
+    from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
+    from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
+    from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
+    from .problems import Problem, config_error
+    from .protocols import CheckpointStore, Logger, StopRule
+    from .routing import HookSignature, Routing, resolve_routing
+    from .schedules import (
+        SCHEDULE_KINDS,
+        Constant,
+        Cosine,
+        Exponential,
+        InverseSqrt,
+        Linear,
+        OneCycle,
+        Piecewise,
+        PlateauConfig,
+        Polynomial,
+        ScheduleConfig,
+        WarmupCosine,
+        parse_schedules,
+        schedule_problems,
+    )
+    from .selector_text import parse_selector
+    from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, rank
+    from .sentinel import StrippedHost
+    from .strict_model import StrictModel
+    from .views import compile_view, host_view
 
 __all__ = [
     "EMA",
@@ -115,3 +120,117 @@ __all__ = [
     "type_text",
     "validation_problems",
 ]
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "content": ("same_content",),
+    "device_values": ("device_array",),
+    "experiment": (
+        "KNOBS",
+        "Experiment",
+        "set_preset_loader",
+        "validation_problems",
+    ),
+    "hooks": (
+        "HOOKS",
+        "REQUIRED_HOOKS",
+        "check_hooks",
+        "default_no_decay",
+        "has_hook",
+        "sanitize_metric_name",
+    ),
+    "identity": (
+        "check_graphconst",
+        "check_knob_kinds",
+        "graphconst_fingerprint",
+    ),
+    "kinds": (
+        "Device",
+        "FieldKind",
+        "GraphConst",
+        "Host",
+    ),
+    "knobs": (
+        "EMA",
+        "Checkpointer",
+        "EarlyStopping",
+        "EvalWeights",
+        "Monitor",
+        "parse_duration",
+    ),
+    "loggers": (
+        "JSONLogger",
+        "MLflowLogger",
+        "Tee",
+        "TensorBoardLogger",
+        "TrackioLogger",
+        "WandbLogger",
+    ),
+    "metadata": (
+        "NO_DEFAULT",
+        "FieldMeta",
+        "config_metadata",
+        "fields_of_kind",
+        "type_text",
+    ),
+    "problems": (
+        "Problem",
+        "config_error",
+    ),
+    "protocols": (
+        "CheckpointStore",
+        "Logger",
+        "StopRule",
+    ),
+    "routing": (
+        "HookSignature",
+        "Routing",
+        "resolve_routing",
+    ),
+    "schedules": (
+        "SCHEDULE_KINDS",
+        "Constant",
+        "Cosine",
+        "Exponential",
+        "InverseSqrt",
+        "Linear",
+        "OneCycle",
+        "Piecewise",
+        "PlateauConfig",
+        "Polynomial",
+        "ScheduleConfig",
+        "WarmupCosine",
+        "parse_schedules",
+        "schedule_problems",
+    ),
+    "selector_text": ("parse_selector",),
+    "selectors": (
+        "Average",
+        "Best",
+        "Entry",
+        "Epochs",
+        "Every",
+        "Last",
+        "Mode",
+        "Selector",
+        "rank",
+    ),
+    "sentinel": ("StrippedHost",),
+    "strict_model": ("StrictModel",),
+    "views": (
+        "compile_view",
+        "host_view",
+    ),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -14,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 from pydantic import BaseModel
 
 __all__ = ["NoContentError", "content_digest", "same_content"]
@@ -62,6 +62,8 @@ def _encode(value: Any, path: str) -> Iterator[bytes]:
     elif isinstance(value, PurePath | date | datetime | time | timedelta | range):
         yield from (_tag(value), str(value).encode())
     elif is_dtype(value):
+        import numpy as np
+
         yield from (b"dtype", np.dtype(value).name.encode())
     elif isinstance(value, tuple | list):
         yield from (b"tuple" if isinstance(value, tuple) else b"list", str(len(value)).encode())
@@ -82,11 +84,7 @@ def _encode_structure(value: Any, path: str) -> Iterator[bytes]:
         yield from (b"set", str(len(value)).encode())
         yield from sorted(_digest_at(item, path).encode() for item in value)
     elif is_array(value):
-        array = np.asarray(value)
-        if array.dtype.hasobject:
-            raise NoContentError(path, value)
-        yield from (b"array", array.dtype.str.encode(), array.dtype.name.encode(), str(array.shape).encode())
-        yield np.ascontiguousarray(array).tobytes()
+        yield from _encode_array(value, path)
     elif is_dataclass(value) and not isinstance(value, type) and type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
         yield from (b"dataclass", _name(type(value)))
         for field in fields(value):
@@ -99,6 +97,16 @@ def _encode_structure(value: Any, path: str) -> Iterator[bytes]:
             yield from _encode(getattr(value, name), f"{path}.{name}")
     else:
         raise NoContentError(path, value)
+
+
+def _encode_array(value: Any, path: str) -> Iterator[bytes]:
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise NoContentError(path, value)
+    yield from (b"array", array.dtype.str.encode(), array.dtype.name.encode(), str(array.shape).encode())
+    yield np.ascontiguousarray(array).tobytes()
 
 
 def _digest_at(value: Any, path: str) -> str:
@@ -116,11 +124,13 @@ def is_array(value: Any) -> bool:
 
 def is_dtype(value: Any) -> bool:
     """Whether a value names an array element type: a numpy dtype, `np.float32`, `jnp.bfloat16`."""
-    if isinstance(value, np.dtype):
-        return True
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return False
     if isinstance(value, type):
-        return issubclass(value, np.generic)
-    return type(value).__name__ == "_ScalarMeta" and isinstance(getattr(value, "dtype", None), np.dtype)
+        return issubclass(value, numpy.generic)
+    is_jax_type = type(value).__name__ == "_ScalarMeta"
+    return isinstance(getattr(value, "dtype", None) if is_jax_type else value, numpy.dtype)
 
 
 def _tag(value: Any) -> bytes:
@@ -141,7 +151,7 @@ def same_content(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if is_array(a) or is_array(b):
-        return is_array(a) and is_array(b) and _same_array(np.asarray(a), np.asarray(b))
+        return is_array(a) and is_array(b) and _same_array(a, b)
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -160,7 +170,10 @@ def same_content(a: Any, b: Any) -> bool:
         return False
 
 
-def _same_array(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+def _same_array(a: Any, b: Any) -> bool:
+    import numpy as np
+
+    a, b = np.asarray(a), np.asarray(b)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = ["device_array"]
 
-_NARROWED = {
-    np.dtype(np.float64): np.dtype(np.float32),
-    np.dtype(np.int64): np.dtype(np.int32),
-    np.dtype(np.uint64): np.dtype(np.uint32),
-    np.dtype(np.complex128): np.dtype(np.complex64),
-}
+_NARROWED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 
 def device_array(value: Any) -> np.ndarray[Any, Any]:
@@ -34,6 +30,8 @@ def device_array(value: Any) -> np.ndarray[Any, Any]:
     Raises:
         ConfigError: the value is not numeric, is ragged, or does not fit the 32-bit dtype.
     """
+    import numpy as np
+
     is_array = hasattr(value, "dtype") and hasattr(value, "shape")
     if not is_array and not isinstance(value, bool | int | float | complex | list | tuple):
         raise _refused(value, "it is neither a number nor an array")
@@ -44,11 +42,11 @@ def device_array(value: Any) -> np.ndarray[Any, Any]:
     # Kind "V" with a name other than void is how the extended floats (bfloat16, float8) look to numpy.
     if array.dtype.kind not in "biufc" and not (array.dtype.kind == "V" and not array.dtype.name.startswith("void")):
         raise _refused(value, f"its elements have dtype {array.dtype}, which no device holds")
-    narrow = _NARROWED.get(array.dtype)
-    if narrow is None:
+    if array.dtype.name not in _NARROWED:
         return array
+    narrow = np.dtype(_NARROWED[array.dtype.name])
     if narrow.kind in "iu":
-        limits = np.iinfo(narrow.type)  # type: ignore[type-var]
+        limits = np.iinfo(narrow.type)
         if array.size and (array.min() < limits.min or array.max() > limits.max):
             raise _refused(value, f"it does not fit {narrow}")
         return array.astype(narrow)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
-
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from nitro_cli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 __all__ = ["Average", "Best", "Entry", "Epochs", "Every", "Last", "Mode", "Selector", "rank"]
 
@@ -75,6 +76,9 @@ class Selector:
 
 
 def _text_or_instance(cls: type) -> CoreSchema:
+    # The light commands read selectors without pydantic.
+    from pydantic_core import PydanticCustomError, core_schema
+
     def validate(value: Any) -> Any:
         if isinstance(value, str):
             from .selector_text import parse_selector

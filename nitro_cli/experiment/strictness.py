@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-import numpy as np
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -148,9 +147,12 @@ def _enum_reader(cls: type[Enum]) -> Callable[[Any], Any]:
 
 def _array_from_list(node: dict[str, Any]) -> Any:
     cls = node["cls"]
-    if cls is np.ndarray:
+    name, package = getattr(cls, "__name__", ""), getattr(cls, "__module__", "").split(".")[0]
+    if name == "ndarray" and package == "numpy":
         return core_schema.no_info_before_validator_function(_to_array, node)
-    if getattr(cls, "__name__", "") == "Array" and getattr(cls, "__module__", "").split(".")[0] in ("jax", "jaxlib"):
+    if name == "Array" and package in ("jax", "jaxlib"):
+        import numpy as np
+
         either = core_schema.union_schema([node, core_schema.is_instance_schema(np.ndarray)])
         return core_schema.no_info_before_validator_function(_to_array, either)
     return node
@@ -159,6 +161,8 @@ def _array_from_list(node: dict[str, Any]) -> Any:
 def _to_array(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return value
+    import numpy as np
+
     try:
         array = np.asarray(value)
     except ValueError as error:
