@@ -94,7 +94,12 @@ class SplitAccumulator:
         for path, leaf in joined.items():
             kept = self._leaves.setdefault(path, leaf)
             if kept is not leaf:
-                kept.value, kept.count, kept.bound, kept.count_bound = leaf.value, leaf.count, leaf.bound, leaf.count_bound
+                kept.value, kept.count, kept.bound, kept.count_bound = (
+                    leaf.value,
+                    leaf.count,
+                    leaf.bound,
+                    leaf.count_bound,
+                )
                 kept.parts.extend(leaf.parts)
         if self._first is None:
             self._first = index
@@ -154,7 +159,8 @@ class SplitAccumulator:
             first = self._leaves[path]
             if leaf.mode is not first.mode:
                 raise MetricError(
-                    f"{_name(path)!r} is {leaf.mode.__name__} here and was {first.mode.__name__} in batch {self._first}.",
+                    f"{_name(path)!r} is {leaf.mode.__name__} here and was {first.mode.__name__} "
+                    f"in batch {self._first}.",
                     where=where,
                     fix="use one mode for a metric",
                 )
@@ -188,10 +194,14 @@ def _shapes(leaf: _Leaf) -> str:
     return f"{text} with a count of shape {leaf.count_shape}" if leaf.mode is Mean else text
 
 
-def _flatten(tree: Mapping[Any, Any], path: tuple[str, ...], hook: str, where: str) -> Iterator[tuple[tuple[str, ...], _Value]]:
+def _flatten(
+    tree: Mapping[Any, Any], path: tuple[str, ...], hook: str, where: str
+) -> Iterator[tuple[tuple[str, ...], _Value]]:
     """Yield `(path, value)` with every mode pushed down to single leaves."""
     if path and not tree:
-        raise MetricError(f"{_name(path)!r} is an empty mapping.", where=where, fix="leave the name out, or give it values")
+        raise MetricError(
+            f"{_name(path)!r} is an empty mapping.", where=where, fix="leave the name out, or give it values"
+        )
     for key, value in tree.items():
         if not isinstance(key, str) or not key:
             raise MetricError(f"A metric is named {key!r}.", where=where, fix="name metrics by non-empty strings")
@@ -228,11 +238,14 @@ def _leaves_of(value: _Value, path: tuple[str, ...], where: str) -> Iterator[tup
         yield path, value
         return
     if not inner:
-        raise MetricError(f"{_name(path)!r} is an empty mapping.", where=where, fix="leave the name out, or give it values")
+        raise MetricError(
+            f"{_name(path)!r} is an empty mapping.", where=where, fix="leave the name out, or give it values"
+        )
     counts = value.count if isinstance(value, Mean) else None
     if isinstance(counts, Mapping) and set(counts) != set(inner):
         raise MetricError(
-            f"The counts of {_name(path)!r} are named {sorted(map(str, counts))}, its totals {sorted(map(str, inner))}.",
+            f"The counts of {_name(path)!r} are named {sorted(map(str, counts))}, "
+            f"its totals {sorted(map(str, inner))}.",
             where=where,
             fix="give one count for all totals, or a mapping with the same names",
         )

@@ -49,7 +49,9 @@ def to_arrow(history: History) -> Any:
     """The scalar columns as an Arrow table, null where an epoch lacks a metric."""
     pyarrow = require("pyarrow", "arrow", "History.to_arrow")
     columns = _columns(history)
-    kinds = {n: pyarrow.float64() if any(isinstance(v, float) for v in c) else pyarrow.int64() for n, c in columns.items()}
+    kinds = {
+        n: pyarrow.float64() if any(isinstance(v, float) for v in c) else pyarrow.int64() for n, c in columns.items()
+    }
     return pyarrow.table({n: pyarrow.array(c, type=kinds[n]) for n, c in columns.items()})
 
 

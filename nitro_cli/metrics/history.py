@@ -208,8 +208,12 @@ class History:
             return self._index[epoch]
         if -len(self._rows) <= epoch < 0:
             return len(self._rows) + epoch
-        there = f"it holds epochs {self._rows[0]['epoch']} to {self._rows[-1]['epoch']}" if self._rows else "it is empty"
-        raise NotFoundError(f"The history has no epoch {epoch}.", why=there, fix="epochs count from 1; -1 is the last row")
+        there = (
+            f"it holds epochs {self._rows[0]['epoch']} to {self._rows[-1]['epoch']}" if self._rows else "it is empty"
+        )
+        raise NotFoundError(
+            f"The history has no epoch {epoch}.", why=there, fix="epochs count from 1; -1 is the last row"
+        )
 
     def select(self, *names: str, epoch: slice | None = None, step: slice | None = None) -> History:
         """Return the history of some metrics, epochs, or steps.
@@ -295,7 +299,8 @@ class History:
         """The scalar columns as a pandas frame; raises MissingExtraError without pandas."""
         from nitro_cli.metrics.frames import to_pandas
 
-        return to_pandas(self)
+        frame: pandas.DataFrame = to_pandas(self)
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The scalar columns as a polars frame, missing values null; raises MissingExtraError without polars."""
@@ -328,7 +333,8 @@ class History:
         """
         from nitro_cli.metrics.figure import plot_history
 
-        return plot_history(self, metrics, x)
+        figure: Figure = plot_history(self, metrics, x)
+        return figure
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from nitro_cli.metrics.table import render_history

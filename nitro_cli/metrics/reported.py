@@ -18,7 +18,7 @@ def _as_scalar(value: Any) -> int | float | None:
     """Return a real scalar of any library as a Python number, None for anything else."""
     kind = type(value)
     if kind is float or kind is int:
-        return value  # type: ignore[no-any-return]
+        return value
     if kind is bool:
         return int(value)
     if isinstance(value, str | bytes | list | tuple | Mapping) or value is None:
@@ -189,7 +189,7 @@ def _as_array(value: Any, name: str, where: str) -> Any:
         array = None if value is None or isinstance(value, str | bytes) else np.asarray(value)
     except (TypeError, ValueError):
         array = None
-    if array is None or not (array.dtype.kind in "biuf" or array.dtype.kind == "V" and array.dtype.fields is None):
+    if array is None or not (array.dtype.kind in "biuf" or (array.dtype.kind == "V" and array.dtype.fields is None)):
         raise MetricError(
             f"{name!r} is {_described(value)}, not a real number or an array of real numbers.",
             where=where,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["history_html", "history_text", "render_history"]
 
 _PROMPT_LINES = 2
-_HEAD_LINES = 4
+# Heading, blank, column names, rule; a blank below the rows.
+_FRAME_LINES = 5
 
 
 def render_history(history: History, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -35,14 +36,14 @@ def render_history(history: History, console: Console, options: ConsoleOptions) 
     notes = _notes(history, best, dropped)
     shown: list[int | None] = list(range(len(history)))
     if console.is_terminal:
-        height = options.height or console.size.height
-        shown = thin_rows(len(history), best, height - _PROMPT_LINES - _HEAD_LINES - len(notes) - 1)
+        height = (options.height or console.size.height) - _PROMPT_LINES - _FRAME_LINES
+        lines = sum(-(-(len(note) + 2) // options.max_width) for note in notes)
+        if len(history) > height - lines:
+            shown = thin_rows(len(history), best, height - lines - 1)
     kept = sum(row is not None for row in shown)
     if kept < len(history):
         notes.append(f"{len(history) - kept} of {len(history)} epochs thinned to fit; select fewer for every row")
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1), title=_heading(history, kept), title_justify="left", title_style="bold"
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     if best is not None:
@@ -54,6 +55,7 @@ def render_history(history: History, console: Console, options: ConsoleOptions) 
         else:
             star = [] if best is None else ["*" if row == best else ""]
             table.add_row(*(cells[name][row] for name in names), *star, style="bold" if row == best else None)
+    yield Text(_heading(history, kept), style="bold", overflow="ellipsis", no_wrap=True)
     yield table
     for note in notes:
         yield Text(f"  {note}", style="dim")

@@ -23,21 +23,16 @@ def thin_rows(n: int, best: int | None, budget: int) -> list[int | None]:
     if n <= max(budget, 0):
         return list(range(n))
     shown = _seed(n, best, budget)
-    heads = [0, n - 1] if best is None else [0, best, best, n - 1]
-    moves = [1, -1] if best is None else [1, -1, 1, -1]
-    grown = True
-    while grown:
+    for reach in range(1, n):
+        around = [reach, n - 1 - reach] if best is None else [reach, best - reach, best + reach, n - 1 - reach]
+        wanted = [row for row in around if 0 <= row < n and row not in shown]
         grown = False
-        for i, move in enumerate(moves):
-            row = heads[i]
-            while 0 <= row < n and row in shown:
-                row += move
-            if not 0 <= row < n:
-                continue
+        for row in wanted:
             if _lines(shown | {row}, n) <= budget:
                 shown.add(row)
-                heads[i] = row
                 grown = True
+        if wanted and not grown:
+            break
     return _with_gaps(shown, n)
 
 

@@ -67,7 +67,12 @@ class JsonLogger:
 
     def log_tags(self, tags: Any) -> None:
         """Write a `tags` line."""
-        self.writer.write({"type": "tags", "tags": tags if isinstance(tags, Mapping) else [tags] if isinstance(tags, str) else list(tags)})
+        self.writer.write(
+            {
+                "type": "tags",
+                "tags": tags if isinstance(tags, Mapping) else [tags] if isinstance(tags, str) else list(tags),
+            }
+        )
 
     def log_confusion(self, matrix: Any, labels: Sequence[Any], *, epoch: int) -> None:
         """Write a `confusion` line; `matrix` is `[classes, classes]`, rows the true classes."""

@@ -230,5 +230,7 @@ def _storage_error(path: Path, err: OSError) -> StorageError:
         f"{'The disk is full' if full else f'The disk refused ({err.strerror})'} while logging to {path}.",
         where=str(path),
         why=None if full else f"{type(err).__name__}: {err}",
-        fix="free space and resume the run" if full else "check the directory's rights and the disk, then resume the run",
+        fix="free space and resume the run"
+        if full
+        else "check the directory's rights and the disk, then resume the run",
     )

@@ -37,7 +37,12 @@ class MLflowAdapter:
     identity = "mlflow"
 
     def __init__(
-        self, experiment: str, *, tracking_uri: str | None = None, run_name: str | None = None, tags: Mapping[str, str] | None = None
+        self,
+        experiment: str,
+        *,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         self.experiment = experiment
         self._library = import_tracker("mlflow", tracker="MLflow", extra="mlflow")
@@ -108,7 +113,9 @@ class MLflowAdapter:
             if isinstance(value, bool | int | float):
                 self._buffer.append(metric(key, float(value), now, step))
             else:
-                self._client.log_dict(run, jsonable({"step": step, "epoch": epoch, "value": value}), f"{key}/{step}.json")
+                self._client.log_dict(
+                    run, jsonable({"step": step, "epoch": epoch, "value": value}), f"{key}/{step}.json"
+                )
         due = len(self._buffer) >= _BATCH or time.monotonic() - self._sent > _FLUSH_SECONDS
         if due or context != "train":
             self._flush()

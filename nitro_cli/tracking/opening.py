@@ -33,7 +33,7 @@ def open_logger(
         MissingExtraError: the tracker's library is not installed.
         ConfigError: the user's own object lacks a verb that a run calls.
     """
-    from nitro_cli.experiment.loggers import (
+    from nitro_cli.experiment import (
         JSONLogger,
         MLflowLogger,
         Tee,

@@ -87,7 +87,9 @@ class TeeLogger:
     def reattach(self, state: Any) -> None:
         """Give each its state back."""
         if not isinstance(state, list) or len(state) != len(self.loggers):
-            raise IncompatibleError(f"The checkpoint's state of {self.identity} does not fit it: {state!r}.", where="logger")
+            raise IncompatibleError(
+                f"The checkpoint's state of {self.identity} does not fit it: {state!r}.", where="logger"
+            )
         for part, own in zip(self.loggers, state, strict=True):
             if own is not None:
                 part.reattach(own)

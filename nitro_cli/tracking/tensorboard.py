@@ -30,6 +30,9 @@ class TensorBoardAdapter:
     def __init__(self, log_dir: Path) -> None:
         self.log_dir = log_dir
         self._library = import_tracker("tensorboardX", tracker="TensorBoard", extra="tensorboard")
+        self._summary = import_tracker(
+            "tensorboardX.proto.summary_pb2", tracker="TensorBoard", extra="tensorboard"
+        ).Summary
         self._writer: Any = None
         self._step = 0
         self._purge_step: int | None = None
@@ -55,14 +58,18 @@ class TensorBoardAdapter:
         """Write scalars and the histograms of arrays, at the step."""
         writer = self.backend
         self._step = max(self._step, step)
+        scalars = []
         for name, value in finite_metrics(metrics).items():
             tag = f"{context}/{name}"
             if isinstance(value, bool | int | float):
-                writer.add_scalar(tag, value, step)
+                scalars.append(self._summary.Value(tag=tag, simple_value=value))
             elif isinstance(value, str):
                 writer.add_text(tag, value, step)
             else:
                 self._add_histogram(tag, value, step)
+        if scalars:
+            # One event for all: an event each costs three times as much.
+            writer.file_writer.add_summary(self._summary(value=scalars), step)
         if context != "train":
             writer.flush()
 

@@ -83,13 +83,21 @@ class WandbAdapter:
 
     def log_tags(self, tags: Any) -> None:
         """Add tags to the run; a mapping as `name:value`."""
-        named = [f"{k}:{v}" for k, v in tags.items()] if isinstance(tags, Mapping) else [tags] if isinstance(tags, str) else tags
+        named = (
+            [f"{k}:{v}" for k, v in tags.items()]
+            if isinstance(tags, Mapping)
+            else [tags]
+            if isinstance(tags, str)
+            else tags
+        )
         self.backend.tags = (*(self.backend.tags or ()), *map(str, named))
 
     def log_confusion(self, matrix: Any, labels: Sequence[Any], *, epoch: int) -> None:
         """Log the matrix as a table of actual, predicted and count."""
         rows = matrix.tolist() if hasattr(matrix, "tolist") else matrix
-        data = [[str(a), str(p), n] for a, row in zip(labels, rows, strict=True) for p, n in zip(labels, row, strict=True)]
+        data = [
+            [str(a), str(p), n] for a, row in zip(labels, rows, strict=True) for p, n in zip(labels, row, strict=True)
+        ]
         table = self._library.Table(columns=["actual", "predicted", "count"], data=data)
         self.backend.log({"confusion": table, "epoch": epoch})
 
