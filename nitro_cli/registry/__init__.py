@@ -98,5 +98,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if "nitro_cli.experiment" in sys.modules:
-    importlib.import_module(f"{__name__}.resolve")  # gives Experiment.from_preset its presets
+if "nitro_cli.experiment.experiment" in sys.modules:
+    importlib.import_module(f"{__name__}.resolution")  # gives Experiment.from_preset its presets

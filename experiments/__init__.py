@@ -1,0 +1,1 @@
+"""Experiments that come with nitro. Installed under the import name `nitro_experiments`."""

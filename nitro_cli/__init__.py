@@ -1,0 +1,100 @@
+"""nitro: an experiment runner with a preset registry, on a JAX training framework.
+
+Public names are resolved on first use, so that importing the package loads neither JAX nor anything else heavy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_ROOMS = {
+    "errors": (
+        "ConfigError",
+        "DataError",
+        "DivergenceError",
+        "ExitCode",
+        "HookError",
+        "IncompatibleError",
+        "IntegrityError",
+        "NitroError",
+        "NitroWarning",
+        "NotFoundError",
+    ),
+    "experiment": (
+        "EMA",
+        "NO_DEFAULT",
+        "Average",
+        "Best",
+        "Checkpointer",
+        "Device",
+        "EarlyStopping",
+        "Epochs",
+        "Every",
+        "Experiment",
+        "GraphConst",
+        "Host",
+        "JSONLogger",
+        "Last",
+        "MLflowLogger",
+        "Selector",
+        "Tee",
+        "TensorBoardLogger",
+        "TrackioLogger",
+        "WandbLogger",
+        "compile_view",
+        "config_metadata",
+        "default_no_decay",
+    ),
+    "metrics": ("Concat", "History", "Max", "Mean", "Min", "Sum"),
+    "data": ("ArrayBatches", "Dist", "NoPrefetch", "Prefetch", "check_batch_at"),
+    "optim": (
+        "ASAM",
+        "SAM",
+        "PerturbRule",
+        "Plateau",
+        "SingleGrad",
+        "constant",
+        "cosine",
+        "decay",
+        "exponential",
+        "inverse_sqrt",
+        "linear",
+        "one_cycle",
+        "piecewise",
+        "polynomial",
+        "warmup_cosine",
+    ),
+    "checkpoints": ("average_checkpoints", "checkpoint_info", "read_manifest", "runs"),
+    "programs": ("cache_reset", "cache_stats"),
+    "run": (
+        "Nitro",
+        "progress_counter",
+        "progress_note",
+        "register_phase_monitor",
+        "set_progress_reporter",
+        "setup_devices",
+        "train",
+        "unregister_phase_monitor",
+    ),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = sorted(["__version__", *_HOME])
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("nitro-cli")
+    room = _HOME.get(name)
+    if room is None:
+        raise AttributeError(f"module 'nitro_cli' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"nitro_cli.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

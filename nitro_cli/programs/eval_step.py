@@ -1,0 +1,75 @@
+"""The evaluation programs: the forward, device metrics, and the evaluation loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nitro_cli.experiment import Experiment, Routing, compile_view
+from nitro_cli.metrics import MODES
+from nitro_cli.programs.models import AdaptedModel, BoundModel
+from nitro_cli.programs.train_step import forward, split_loss
+
+__all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics"]
+
+PyTree = Any
+
+# A traced `metrics` hook returns these values, so JAX must be able to take them apart.
+for _mode in MODES:
+    jax.tree_util.register_pytree_node(_mode, lambda value: value.tree_children(), _mode.from_children)
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What the evaluation programs are made from: experiment, routing and model."""
+
+    experiment: Experiment
+    routing: Routing
+    model: AdaptedModel
+
+
+def build_forward(plan: EvalPlan) -> Any:
+    """`(params, state, batch, device) -> outputs`, in evaluation mode; the new state is discarded."""
+
+    def eval_forward(
+        params: PyTree, state: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]
+    ) -> PyTree:
+        view = compile_view(plan.experiment, device)
+        model = BoundModel(plan.model, train=False, key=None)
+        outputs, _ = forward(view, model, params, state, plan.routing, batch)
+        return jax.tree.map(jnp.asarray, outputs)
+
+    return eval_forward
+
+
+def build_eval_loss(plan: EvalPlan, real: int | None) -> Any:
+    """`(outputs, batch, device) -> {"loss": ..., "loss/<term>": ...}` over the first `real` samples (all when None)."""
+
+    def eval_loss(
+        outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]
+    ) -> dict[str, jax.Array]:
+        view = compile_view(plan.experiment, device)
+        outputs, batch = _cut((outputs, dict(batch)), real)
+        loss, terms = split_loss(view.loss(outputs, **plan.routing.kwargs("loss", batch)))
+        return {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
+
+    return eval_loss
+
+
+def build_metrics(plan: EvalPlan, real: int | None) -> Any:
+    """`(outputs, batch, device) -> mapping of combinable values` over the first `real` samples (all when None)."""
+
+    def metrics(outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]) -> Any:
+        view = compile_view(plan.experiment, device)
+        outputs, batch = _cut((outputs, dict(batch)), real)
+        return view.metrics(outputs, **plan.routing.kwargs("metrics", batch))
+
+    return metrics
+
+
+def _cut(tree: PyTree, real: int | None) -> PyTree:
+    return tree if real is None else jax.tree.map(lambda leaf: leaf[:real], tree)

@@ -1,0 +1,372 @@
+"""The training program: gradient, accumulation, clipping, optimizer, EMA and divergence guard in one.
+
+The program is a function of a `TrainState` that it replaces, and of inputs that it only reads. Nothing that changes
+from step to step, run to run or sweep to sweep is baked into it: hyperparameters enter as rows of a table indexed by
+the step, Device fields and anchors as arrays, the order of resident data as indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from nitro_cli.errors import HookError
+from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
+from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update
+from nitro_cli.programs.models import AdaptedModel, BoundModel
+
+__all__ = ["StepNames", "StepPlan", "TrainState", "build_train_step", "device_values", "split_loss"]
+
+PyTree = Any
+
+UNROLL_UP_TO = 8
+
+
+class TrainState(NamedTuple):
+    """What a step replaces.
+
+    Attributes:
+        params, state: the model's parameters and layer state.
+        opt: optimizer state, by group.
+        ema: exponential moving average of the parameters, or None.
+        step: optimizer steps taken, int32[].
+        position: micro-batches taken in this epoch, int32[].
+        stopped: whether a non-finite loss or gradient was met, bool[]; once True no step changes anything.
+    """
+
+    params: PyTree
+    state: PyTree
+    opt: PyTree
+    ema: PyTree
+    step: jax.Array
+    position: jax.Array
+    stopped: jax.Array
+
+
+@dataclass
+class StepNames:
+    """What the numbers of a step's readback are called; known once the program was traced."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Everything the program is made from.
+
+    Attributes:
+        experiment: the experiment; its Host fields are out of reach of the traced code.
+        routing: which batch fields each hook takes.
+        model: the adapted model.
+        optimizer: the groups' rules; None in manual mode.
+        hyper: where each traced hyperparameter stands in a row.
+        rule: the perturbing gradient rule, or None for the plain gradient.
+        accum: micro-batches per optimizer step.
+        scan: fold the micro-batches in a loop inside the program instead of writing them out.
+        check_divergence: guard against non-finite losses and gradients.
+        ema: keep an average of the parameters.
+        resident: batches are gathered from arrays on the device.
+        manual: the experiment's own `train_step` does the whole step.
+        outputs_to_host: also return the last micro-batch's outputs (train metrics computed on the host).
+    """
+
+    experiment: Experiment
+    routing: Routing
+    model: AdaptedModel
+    optimizer: Optimizer | None
+    hyper: Hyper
+    rule: PerturbRule | None = None
+    accum: int = 1
+    scan: bool = False
+    check_divergence: bool = True
+    ema: bool = False
+    resident: bool = False
+    manual: bool = False
+    outputs_to_host: bool = False
+    names: StepNames = field(default_factory=StepNames)
+
+
+def device_values(plan_hyper: Hyper, device: Mapping[str, jax.Array], row: jax.Array) -> dict[str, jax.Array]:
+    """The Device fields of this step: the scheduled ones out of `row`, the others as they are."""
+    values = dict(device)
+    for name in plan_hyper.scheduled_device_fields:
+        column = row[plan_hyper.column(f"device/{name}")]
+        values[name] = column.astype(device[name].dtype) if name in device else column
+    return values
+
+
+def split_loss(returned: Any, hook: str = "loss") -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Take a loss hook's return apart into the scalar and its named terms.
+
+    Raises:
+        HookError: the loss or a term is not a scalar, or the return is neither form.
+    """
+    loss, terms = returned, {}
+    if isinstance(returned, tuple):
+        if len(returned) != 2 or not isinstance(returned[1], Mapping):
+            raise HookError(
+                f"`{hook}` returned a tuple of {len(returned)}",
+                why="a loss is a scalar, or a pair of the scalar and a mapping of its terms",
+                fix="return loss, or (loss, {'term': value})",
+            )
+        loss, terms = returned[0], dict(returned[1])
+    for name, value in {"": loss, **terms}.items():
+        if jnp.shape(value) != ():
+            what = f"term {name!r} of `{hook}`" if name else f"`{hook}`"
+            raise HookError(
+                f"{what} has shape {jnp.shape(value)}, a scalar is wanted",
+                fix="take the mean over the batch: jnp.mean(...)",
+            )
+    return jnp.asarray(loss), {name: jnp.asarray(value) for name, value in terms.items()}
+
+
+def build_train_step(plan: StepPlan) -> Any:
+    """The function to compile: `(TrainState, batches, inputs) -> (TrainState, readback, outputs)`.
+
+    `batches` is a tuple of `accum` mappings of device arrays, or empty with resident data. `inputs` holds `rows`
+    f32[BLOCK, K], `device`, `anchors`, `key`, and with resident data `arrays` and `order` int32[batches, size].
+    `readback` is one f32 vector whose names `plan.names` holds after tracing: the loss first, then whether the step
+    was finite, then loss terms and train metrics.
+    """
+    return _manual_step(plan) if plan.manual else _automatic_step(plan)
+
+
+def _automatic_step(plan: StepPlan) -> Any:
+    assert plan.optimizer is not None
+    optimizer = plan.optimizer
+
+    def train_step(
+        carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
+    ) -> tuple[TrainState, jax.Array, PyTree]:
+        row = inputs["rows"][carry.step % BLOCK]
+        view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
+        key = jax.random.fold_in(inputs["key"], carry.step)
+        grads, new_state, numbers, outputs = _accumulate(plan, view, carry, batches, inputs, key, row)
+        loss = numbers["loss"]
+        new_params, new_opt, _ = optimizer.update(
+            grads,
+            carry.opt,
+            carry.params,
+            row,
+            inputs["anchors"],
+            value=loss if optimizer.wants_loss else None,
+            device=device_values(plan.hyper, inputs["device"], row),
+        )
+        step = carry.step + 1
+        new_ema = carry.ema
+        if plan.ema:
+            hyper = plan.hyper
+            new_ema = ema_update(
+                carry.ema,
+                new_params,
+                step,
+                row[hyper.column("ema_beta")],
+                row[hyper.column("ema_warmup")],
+                row[hyper.column("ema_every")],
+            )
+        new = TrainState(new_params, new_state, new_opt, new_ema, step, carry.position + plan.accum, carry.stopped)
+        finite = jnp.isfinite(loss) & _all_finite(grads, optimizer)
+        return *_finish(plan, carry, new, numbers, finite), outputs
+
+    return train_step
+
+
+def _manual_step(plan: StepPlan) -> Any:
+    def train_step(
+        carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
+    ) -> tuple[TrainState, jax.Array, PyTree]:
+        row = inputs["rows"][carry.step % BLOCK]
+        view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
+        key = jax.random.fold_in(jax.random.fold_in(inputs["key"], carry.step), 0)
+        batch = _batch(plan, batches, inputs, carry.position, 0)
+        model = BoundModel(plan.model, train=True, key=key)
+        opt = plan.hyper.apply_row(carry.opt, row)
+        returned = view.train_step(model, carry.params, opt, carry.state, **plan.routing.kwargs("train_step", batch))
+        if not isinstance(returned, tuple) or len(returned) != 5:
+            raise HookError(
+                f"`train_step` returned {type(returned).__name__}",
+                why="it must return loss, params, state, opt_state, stats",
+                fix="return loss, params, state, opt_state, {}",
+            )
+        loss, params, state, opt, stats = returned
+        loss, _ = split_loss(loss, "train_step")
+        numbers = {"loss": loss, **_scalars(stats, "train_step stats")}
+        step = carry.step + 1
+        ema = carry.ema
+        if plan.ema:
+            hyper = plan.hyper
+            beta, warmup, every = (row[hyper.column(name)] for name in ("ema_beta", "ema_warmup", "ema_every"))
+            ema = ema_update(carry.ema, params, step, beta, warmup, every)
+        new = TrainState(params, state, opt, ema, step, carry.position + 1, carry.stopped)
+        _same_structure(carry, new)
+        finite = jnp.isfinite(loss) & _leaves_finite(jax.tree.leaves(params))
+        return *_finish(plan, carry, new, numbers, finite), None
+
+    return train_step
+
+
+def _finish(
+    plan: StepPlan, old: TrainState, new: TrainState, numbers: Mapping[str, jax.Array], finite: jax.Array
+) -> tuple[TrainState, jax.Array]:
+    """Keep the old state where the step was not finite, and pack what the host reads."""
+    if plan.check_divergence:
+        good = finite & ~old.stopped
+        kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new._replace(stopped=old.stopped), old)
+        new = kept._replace(stopped=old.stopped | ~finite)
+    rest = {name: value for name, value in numbers.items() if name != "loss"}
+    plan.names.names = ("loss", "finite", *rest)
+    values = [numbers["loss"], finite, *rest.values()]
+    return new, jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])
+
+
+def _accumulate(
+    plan: StepPlan,
+    view: Experiment,
+    carry: TrainState,
+    batches: Sequence[Mapping[str, jax.Array]],
+    inputs: Mapping[str, Any],
+    key: jax.Array,
+    row: jax.Array,
+) -> tuple[PyTree, PyTree, dict[str, jax.Array], PyTree]:
+    """Gradient and loss of the micro-batches together: the mean over them; layer state passes through each in turn."""
+
+    def micro(state: PyTree, batch: Mapping[str, jax.Array], index: Any) -> Any:
+        return _gradient(plan, view, carry.params, state, batch, jax.random.fold_in(key, index), row)
+
+    first = _batch(plan, batches, inputs, carry.position, 0)
+    grads, state, mean, last, outputs = micro(carry.state, first, 0)
+    if plan.accum == 1:
+        return grads, state, {**mean, **last}, outputs
+    if plan.scan:
+        stacked = None if plan.resident else jax.tree.map(lambda *xs: jnp.stack(xs), *batches[1:])
+
+        def body(acc: Any, index: jax.Array) -> Any:
+            batch = (
+                _batch(plan, batches, inputs, carry.position, index)
+                if stacked is None
+                else jax.tree.map(lambda x: x[index - 1], stacked)
+            )
+            g, s, m, last, outputs = micro(acc[1], batch, index)
+            return (jax.tree.map(jnp.add, acc[0], g), s, jax.tree.map(jnp.add, acc[2], m), last, outputs), None
+
+        start = (grads, state, mean, last, outputs)
+        (grads, state, mean, last, outputs), _ = jax.lax.scan(body, start, jnp.arange(1, plan.accum))
+    else:
+        for index in range(1, plan.accum):
+            batch = _batch(plan, batches, inputs, carry.position, index)
+            g, state, m, last, outputs = micro(state, batch, index)
+            grads = jax.tree.map(jnp.add, grads, g)
+            mean = jax.tree.map(jnp.add, mean, m)
+    grads, mean = jax.tree.map(lambda x: x / plan.accum, (grads, mean))
+    return grads, state, {**mean, **last}, outputs
+
+
+def _gradient(
+    plan: StepPlan,
+    view: Experiment,
+    params: PyTree,
+    state: PyTree,
+    batch: Mapping[str, jax.Array],
+    key: jax.Array,
+    row: jax.Array,
+) -> tuple[PyTree, PyTree, dict[str, jax.Array], dict[str, jax.Array], PyTree]:
+    """One micro-batch: `(gradient, new layer state, averaged numbers, last-of-step numbers, outputs)`."""
+    routing = plan.routing
+
+    def objective(p: PyTree) -> Any:
+        model = BoundModel(plan.model, train=True, key=key)
+        outputs, new_state = forward(view, model, p, state, routing, batch)
+        loss, terms = split_loss(view.loss(outputs, **routing.kwargs("loss", batch)))
+        numbers = {"loss": loss.astype(jnp.float32), **{f"loss/{k}": v.astype(jnp.float32) for k, v in terms.items()}}
+        metrics: dict[str, jax.Array] = {}
+        if has_hook(view, "train_metrics") and not plan.outputs_to_host:
+            returned = view.train_metrics(outputs, **routing.kwargs("train_metrics", batch))
+            metrics = _scalars(returned, "train_metrics")
+        return loss, (new_state, numbers, metrics, outputs if plan.outputs_to_host else None)
+
+    gradient = jax.value_and_grad(objective, has_aux=True)
+    (_, (new_state, numbers, metrics, outputs)), grads = gradient(params)
+    if plan.rule is not None:
+        assert plan.optimizer is not None
+        perturbed = plan.optimizer.perturb(plan.rule, grads, params, row)
+        _, grads = gradient(perturbed)
+    given: Any = jax.tree.structure(state)
+    if jax.tree.structure(new_state) != given:
+        raise HookError(
+            "`forward` returned a layer state of another structure than it was given",
+            why=f"given {given}, returned {jax.tree.structure(new_state)}",
+            fix="return the state that the model returned, or the given one for a model without state",
+        )
+    return grads, new_state, numbers, metrics, outputs
+
+
+def forward(
+    view: Experiment, model: BoundModel, params: PyTree, state: PyTree, routing: Routing, batch: Mapping[str, Any]
+) -> tuple[PyTree, PyTree]:
+    """Call the `forward` hook and check that it returned `(outputs, state)`."""
+    returned = view.forward(model, params, state, **routing.kwargs("forward", batch))
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
+        raise HookError(
+            f"`forward` returned {type(returned).__name__}{size}",
+            why="it must return the pair (outputs, new_state)",
+            fix="return model(params, state, ...), or (outputs, state)",
+        )
+    return returned
+
+
+def _batch(
+    plan: StepPlan,
+    batches: Sequence[Mapping[str, jax.Array]],
+    inputs: Mapping[str, Any],
+    position: jax.Array,
+    index: Any,
+) -> Mapping[str, jax.Array]:
+    if not plan.resident:
+        return batches[index]
+    order = inputs["order"]
+    rows = jax.lax.dynamic_index_in_dim(order, position + index, axis=0, keepdims=False)
+    return {name: array.at[rows].get(mode="promise_in_bounds") for name, array in inputs["arrays"].items()}
+
+
+def _scalars(returned: Any, hook: str) -> dict[str, jax.Array]:
+    if not isinstance(returned, Mapping):
+        raise HookError(
+            f"`{hook}` returned {type(returned).__name__}", fix="return a mapping of names to scalars, {} for none"
+        )
+    for name, value in returned.items():
+        if jnp.shape(value) != ():
+            raise HookError(
+                f"`{hook}` entry {name!r} has shape {jnp.shape(value)}, a scalar is wanted",
+                fix="reduce it: jnp.mean(...)",
+            )
+    return {str(name): jnp.asarray(value) for name, value in returned.items()}
+
+
+def _leaves_finite(leaves: Sequence[jax.Array]) -> jax.Array:
+    floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    if not floats:
+        return jnp.asarray(True)
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
+
+
+def _all_finite(grads: PyTree, optimizer: Optimizer) -> jax.Array:
+    leaves = jax.tree.leaves(grads)
+    trained = [g for g, leaf in zip(leaves, optimizer.layout.leaves, strict=True) if leaf.group != "frozen"]
+    return _leaves_finite(trained)
+
+
+def _same_structure(old: TrainState, new: TrainState) -> None:
+    for name in ("params", "state", "opt"):
+        before: Any = jax.tree.structure(getattr(old, name))
+        after: Any = jax.tree.structure(getattr(new, name))
+        if before != after:
+            raise HookError(
+                f"`train_step` returned another structure of {name}",
+                why=f"given {before}, returned {after}",
+                fix="return the trees it was given, with new values",
+            )

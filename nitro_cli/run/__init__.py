@@ -1,0 +1,26 @@
+"""The handle: setup in order, the loop, phases, stop rules, devices."""
+
+from nitro_cli.run.devices import DeviceReport, setup_devices
+from nitro_cli.run.handle import Nitro, train
+from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
+from nitro_cli.run.progress import Reporter, progress_counter, progress_note, set_progress_reporter
+from nitro_cli.run.report import Band, SetupReport
+from nitro_cli.run.stopping import StopRule
+
+__all__ = [
+    "Band",
+    "DeviceReport",
+    "Nitro",
+    "Phase",
+    "PhaseName",
+    "Reporter",
+    "SetupReport",
+    "StopRule",
+    "progress_counter",
+    "progress_note",
+    "register_phase_monitor",
+    "set_progress_reporter",
+    "setup_devices",
+    "train",
+    "unregister_phase_monitor",
+]

@@ -1,0 +1,120 @@
+"""Where arrays live: the devices of a run, its mesh, and moving batches and trees onto them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+
+from nitro_cli.errors import ConfigError, DataError, nearest
+
+__all__ = ["DeviceReport", "Placement", "setup_devices"]
+
+_pinned: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """What `setup_devices` found: backend name, visible devices, devices a run will use, whether that was pinned."""
+
+    backend: str
+    visible: tuple[str, ...]
+    n_devs: int
+    pinned: bool
+
+
+def setup_devices(backend: str | None = None, n_devs: int | None = None) -> DeviceReport:
+    """Choose the backend and the number of devices for every later run of this process, or just report them.
+
+    Args:
+        backend: a JAX platform (`cpu`, `gpu`, `tpu`); it can only be chosen before the first array exists.
+        n_devs: local devices a run uses unless it says its own `n_devs`.
+
+    Raises:
+        ConfigError: the backend is not available, or fewer devices are visible than asked for.
+    """
+    global _pinned
+    if backend is not None:
+        jax.config.update("jax_platforms", backend)
+    try:
+        visible = jax.local_devices()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the backend {backend!r} is not available",
+            why=str(error).splitlines()[0],
+            nearest=nearest(str(backend), ["cpu", "gpu", "cuda", "rocm", "tpu"]),
+        ) from error
+    if backend is not None and jax.default_backend() not in (backend, {"cuda": "gpu", "rocm": "gpu"}.get(backend)):
+        raise ConfigError(
+            f"the process already runs on {jax.default_backend()}",
+            why="JAX chooses its backend once, at the first array",
+            fix=f"call setup_devices(backend={backend!r}) before anything else",
+        )
+    if n_devs is not None:
+        _check_count(n_devs, len(visible))
+        _pinned = n_devs
+    return DeviceReport(
+        jax.default_backend(), tuple(str(device) for device in visible), _pinned or len(visible), _pinned is not None
+    )
+
+
+def _check_count(n_devs: int, visible: int) -> None:
+    if not 1 <= n_devs <= visible:
+        raise ConfigError(
+            f"n_devs = {n_devs}, but {visible} device{'s are' if visible != 1 else ' is'} visible",
+            fix=f"choose 1 to {visible}, or leave n_devs unset for all",
+        )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a run's arrays go.
+
+    Attributes:
+        devices: the devices of the run.
+        replicated: for everything that each device holds whole.
+        sharded: for batches, split on their first axis.
+    """
+
+    devices: tuple[jax.Device, ...]
+    replicated: Sharding
+    sharded: Sharding
+
+    @classmethod
+    def choose(cls, n_devs: int | None) -> Placement:
+        """The placement on the first `n_devs` local devices; None takes the pinned number, or all."""
+        visible = jax.local_devices()
+        count = n_devs if n_devs is not None else (_pinned or len(visible))
+        _check_count(count, len(visible))
+        devices = tuple(visible[:count])
+        if count == 1:
+            single = SingleDeviceSharding(devices[0])
+            return cls(devices, single, single)
+        mesh = Mesh(np.array(devices), ("data",))
+        return cls(devices, NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data")))
+
+    @property
+    def count(self) -> int:
+        """How many devices share each batch."""
+        return len(self.devices)
+
+    def check_batch_size(self, split: str, batch_size: int) -> None:
+        """Refuse a global batch size that the devices cannot share evenly."""
+        if batch_size % self.count:
+            raise DataError(
+                f"batches of {batch_size} do not divide by {self.count} devices",
+                where=f"split {split!r}",
+                fix=f"choose a batch size that is a multiple of {self.count}, or another n_devs",
+            )
+
+    def put(self, tree: Any) -> Any:
+        """Copy a tree of host arrays to every device of the run."""
+        return jax.device_put(tree, self.replicated)
+
+    def put_batch(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """Move one batch, its rows spread over the devices."""
+        return jax.device_put(dict(batch), self.sharded)

@@ -1,0 +1,257 @@
+"""One pass over a split without training: forward, metrics, the loss where asked for; and prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from nitro_cli.data import Split, batch_length, pad_batch
+from nitro_cli.errors import DataError, HookError, MetricError, NotFoundError, RoutingError, nearest
+from nitro_cli.experiment import has_hook
+from nitro_cli.metrics import SplitAccumulator, check_reported
+from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
+from nitro_cli.run.progress import Progress
+from nitro_cli.run.snapshot import path_text
+
+if TYPE_CHECKING:
+    from nitro_cli.run.parts import Parts
+
+__all__ = ["Evaluator"]
+
+Compile = Callable[..., Program]
+
+
+class Evaluator:
+    """The evaluation programs of one handle, and the passes that use them.
+
+    Args:
+        parts: what setup built.
+        compile_named: compiles `(purpose, function, arguments)`, reporting the phase.
+    """
+
+    def __init__(self, parts: Parts, compile_named: Compile) -> None:
+        self._parts = parts
+        self._compile = compile_named
+        self._programs: dict[Any, Program] = {}
+
+    def evaluate(
+        self, split_name: str, params: Any, state: Any, *, stop: Callable[[], bool] | None = None, epoch: int = 0
+    ) -> dict[str, Any] | None:
+        """Metrics of one split; None when `stop` asked to leave before the end.
+
+        Raises:
+            NotFoundError: no split of that name; those there are are listed.
+            MetricError: the loss and the experiment's metrics report the same name.
+        """
+        split = self._split(split_name)
+        accumulators = _Accumulators(self._parts, split)
+        parts = self._parts
+        device = parts.device_now()
+        host_view = parts.host_view()
+        total = 0
+        Progress.call("begin", split_name, split.batches, epoch, parts.experiment.max_epochs)
+        results: dict[str, Any] | None = None
+        try:
+            with split.stream(
+                epoch=0,
+                seed=parts.seed,
+                prepare=self._prepare(split.batch_size),
+                device_fields=parts.routing.device_fields,
+            ) as stream:
+                late: tuple[Any, ...] | None = None
+                for item in stream:
+                    outputs = self._forward(params, state, item.device, device)
+                    real = batch_length(item.host)
+                    extra = self._on_device(accumulators, outputs, item.device, device, real, split.batch_size)
+                    if late is not None:
+                        accumulators.add(*late, view=host_view)
+                        Progress.units(1)
+                    late = (item.index, item.host, outputs, real, extra)
+                    total += 1
+                    if stop is not None and stop():
+                        return None
+                if late is not None:
+                    accumulators.add(*late, view=host_view)
+                    Progress.units(1)
+            results = accumulators.results(host_view)
+        finally:
+            Progress.call("end", results)
+        return results
+
+    def predict(self, data: Any, params: Any, state: Any) -> Any:
+        """Outputs of one batch as host arrays, or lazily of each batch of an iterable.
+
+        Raises:
+            RoutingError: a bare array; the fields that `forward` declares are named.
+            DataError: the batch is wider than the compiled size, both named.
+            HookError: an output leaf's first axis is not the batch.
+        """
+        if isinstance(data, Mapping):
+            return self._predict_batch(data, params, state)
+        if isinstance(data, np.ndarray | jax.Array) or not isinstance(data, Iterable):
+            fields = ", ".join(f"{name}=..." for name in self._parts.forward_fields())
+            raise RoutingError(
+                f"predict takes a batch (a mapping of fields) or an iterable of batches, not {type(data).__name__}",
+                fix=f"predict(dict({fields}))",
+            )
+        return (self._predict_batch(batch, params, state) for batch in data)
+
+    def _predict_batch(self, batch: Mapping[str, Any], params: Any, state: Any) -> Any:
+        parts = self._parts
+        batch = {name: np.asarray(value) for name, value in batch.items()}
+        parts.route_for_prediction(batch)
+        wanted = parts.forward_fields()
+        routed = {name: batch[name] for name in wanted if name in batch}
+        real = batch_length(routed)
+        width = parts.prediction_width(real)
+        if real > width:
+            raise DataError(
+                f"a batch of {real} samples is wider than the compiled size {width}",
+                where="predict",
+                fix=f"predict in batches of at most {width}",
+            )
+        device_batch = parts.placement.put_batch(pad_batch(routed, width))
+        outputs = self._forward(params, state, (_signature(device_batch), device_batch), parts.device_now())
+        Progress.units(1)
+        return _sliced(outputs, real, width)
+
+    def _split(self, name: str) -> Split:
+        splits = self._parts.splits
+        if name not in splits:
+            held = ", ".join(sorted(splits)) or "none"
+            raise NotFoundError(
+                f"there is no split {name!r}", why=f"build_data returned: {held}", nearest=nearest(name, splits)
+            )
+        return splits[name]
+
+    def _prepare(self, width: int) -> Callable[[int, Mapping[str, np.ndarray]], Any]:
+        placement, fields = self._parts.placement, self._parts.routing.device_fields
+
+        def prepare(index: int, batch: Mapping[str, np.ndarray]) -> Any:
+            device_batch = placement.put_batch(pad_batch({k: v for k, v in batch.items() if k in fields}, width))
+            return _signature(device_batch), device_batch
+
+        return prepare
+
+    def _forward(self, params: Any, state: Any, prepared: Any, device: Mapping[str, Any]) -> Any:
+        signature, batch = prepared
+        batch = {name: batch[name] for name in self._parts.forward_fields() if name in batch}
+        key = ("eval", signature)
+        if key not in self._programs:
+            function = build_forward(self._plan())
+            self._programs[key] = self._compile("eval", function, (params, state, batch, dict(device)))
+        return self._programs[key](params, state, batch, dict(device))
+
+    def _on_device(
+        self,
+        accumulators: _Accumulators,
+        outputs: Any,
+        prepared: Any,
+        device: Mapping[str, Any],
+        real: int,
+        width: int,
+    ) -> tuple[Any, Any]:
+        """Device metrics and the evaluation loss of one batch, on its real samples only."""
+        signature, batch = prepared
+        cut = None if real == width else real
+        found: list[Any] = [None, None]
+        builders = (("metrics", build_metrics), ("loss", build_eval_loss))
+        for slot, (hook, build) in enumerate(builders):
+            if hook not in accumulators.on_device:
+                continue
+            fields = self._parts.routing.fields_for(hook)
+            used = {name: batch[name] for name in fields if name in batch}
+            key = (hook, signature, cut)
+            if key not in self._programs:
+                purpose = "metrics" if hook == "metrics" else "eval loss"
+                self._programs[key] = self._compile(purpose, build(self._plan(), cut), (outputs, used, dict(device)))
+            found[slot] = self._programs[key](outputs, used, dict(device))
+        return found[0], found[1]
+
+    def _plan(self) -> EvalPlan:
+        return EvalPlan(self._parts.experiment, self._parts.routing, self._parts.model)
+
+
+class _Accumulators:
+    """What one pass collects: the experiment's metrics and, beside or instead of them, the loss."""
+
+    def __init__(self, parts: Parts, split: Split) -> None:
+        self._parts = parts
+        self._split = split
+        e = parts.experiment
+        self._custom = has_hook(e, "metrics")
+        self._metrics = SplitAccumulator("metrics")
+        self._loss: dict[str, list[float]] = {}
+        on_device: set[str] = set()
+        if self._custom and parts.residency["metrics"] == "device":
+            on_device.add("metrics")
+        loss_fields = parts.routing.fields_for("loss")
+        has_fields = all(name in split.fields for name in loss_fields)
+        if not self._custom or (e.eval_loss and has_fields):
+            on_device.add("loss")
+        self.on_device = frozenset(on_device)
+
+    def add(
+        self, index: int, host: Mapping[str, np.ndarray], outputs: Any, real: int, extra: Any, *, view: Any
+    ) -> None:
+        """Fold one batch in. Reads device values back."""
+        device_metrics, loss = extra
+        if self._custom:
+            if device_metrics is not None:
+                values = jax.tree.map(np.asarray, device_metrics)
+            else:
+                values = view.metrics(
+                    _sliced(outputs, real, self._split.batch_size), **self._parts.routing.kwargs("metrics", host)
+                )
+            self._metrics.add(values, batch=index)
+        if loss is not None:
+            for name, value in loss.items():
+                self._loss.setdefault(name, []).append(float(value))
+
+    def results(self, view: Any) -> dict[str, Any]:
+        """The reported values: finalized metrics, and the means of the losses over batches."""
+        losses = {name: float(np.mean(values)) for name, values in self._loss.items()}
+        if not self._custom:
+            reported = losses
+            return (
+                dict(view.finalize_metrics(reported, self._split.name))
+                if has_hook(view, "finalize_metrics")
+                else reported
+            )
+        returned = view.finalize_metrics(self._metrics.result(), self._split.name)
+        if not isinstance(returned, Mapping):
+            raise HookError(
+                f"`finalize_metrics` returned {type(returned).__name__}", fix="return a mapping of names to values"
+            )
+        check_reported(returned)
+        clash = sorted(set(returned) & set(losses))
+        if clash:
+            raise MetricError(
+                f"{', '.join(clash)} is reported both by the experiment's metrics and by eval_loss",
+                fix="rename the metric, or set eval_loss = false",
+            )
+        return {**returned, **losses}
+
+
+def _signature(batch: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple((name, array.shape, str(array.dtype)) for name, array in sorted(batch.items()))
+
+
+def _sliced(outputs: Any, real: int, width: int) -> Any:
+    """Outputs on the host without the padding; each leaf's first axis must be the batch."""
+
+    def cut(path: tuple[Any, ...], leaf: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        if array.ndim == 0 or array.shape[0] != width:
+            name = path_text(path) or "the output"
+            raise HookError(
+                f"`forward` returned {name} of shape {array.shape}, whose first axis is not the batch of {width}",
+                why="outputs are padded and sliced along their first axis",
+                fix="return one entry per sample; reduce in `loss` or `metrics`",
+            )
+        return array[:real]
+
+    return jax.tree_util.tree_map_with_path(cut, outputs)

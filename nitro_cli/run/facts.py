@@ -1,0 +1,102 @@
+"""What is said about a run: the facts in its records, its log and its run.json."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata
+from nitro_cli.run.snapshot import flatten
+
+if TYPE_CHECKING:
+    from nitro_cli.programs import Program, TrainState
+    from nitro_cli.run.parts import Parts
+
+__all__ = ["described", "fields_by_kind", "logged_parameters", "program_facts", "record_arrays", "versions"]
+
+VERSIONS = ("nitro-cli", "jax", "jaxlib", "optax", "orbax-checkpoint", "numpy", "flax", "equinox")
+LONGEST_TEXT = 200
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the installed packages that a run depends on."""
+    found = {"python": platform.python_version()}
+    for name in VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def described(value: Any) -> Any:
+    """A field's value as JSON-ready data; an array as dtype, shape and digest."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        array = np.asarray(value)
+        digest = (
+            hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16] if array.nbytes < 2**20 else None
+        )
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest}
+    if isinstance(value, Mapping):
+        return {str(key): described(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [described(item) for item in value]
+    text = str(value)
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+
+
+def fields_by_kind(e: Experiment) -> dict[str, dict[str, Any]]:
+    """Every field's value under `graphconst`, `device` and `host`."""
+    fields: dict[str, dict[str, Any]] = {str(kind): {} for kind in FieldKind}
+    for name, meta in config_metadata(type(e)).items():
+        fields[str(meta.kind)][name] = described(getattr(e, name))
+    return fields
+
+
+def logged_parameters(parts: Parts) -> dict[str, Any]:
+    """The hyperparameters of a run, flat, for `log_params`: fields, knobs, and how each split is fed."""
+    e = parts.experiment
+    logged: dict[str, Any] = {"experiment": type(e).__name__}
+    if parts.preset is not None:
+        logged["preset"] = parts.preset
+    for name in config_metadata(type(e)):
+        value = described(getattr(e, name))
+        if name in KNOBS or not isinstance(value, Mapping):
+            logged[name] = value
+    logged["seed"] = parts.seed
+    logged["total_steps"] = parts.total_steps
+    for name, split in parts.splits.items():
+        plan = split.prefetch
+        fed = "resident" if split.resident is not None else plan.path
+        logged[f"prefetch_{name}"] = f"{fed}, {plan.workers} workers, {plan.device_batches} staged, " + (
+            "ordered" if plan.ordered else "unordered"
+        )
+    return logged
+
+
+def program_facts(program: Program) -> dict[str, Any]:
+    """A compiled program's key, where it came from, seconds, and the compiler's cost and memory figures."""
+    return {
+        "key": program.key,
+        "source": program.source,
+        "seconds": round(program.seconds, 4),
+        "trace_seconds": round(program.trace_seconds, 4),
+        "callback": program.has_callback,
+        **program.cost.as_dict(),
+    }
+
+
+def record_arrays(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Everything a checkpoint holds as arrays, copied to the host: the step loop pays for this copy and no more."""
+    arrays = {**flatten("params", carry.params), **flatten("state", carry.state), **flatten("opt", carry.opt)}
+    if carry.ema is not None:
+        arrays |= flatten("ema", carry.ema)
+    arrays |= {f"derived/{name}": value for name, value in derived.items() if isinstance(value, np.ndarray)}
+    return arrays

@@ -1,0 +1,413 @@
+"""The handle: one resolved run that can be trained, evaluated and asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from nitro_cli.data import release_splits
+from nitro_cli.errors import ConfigError, IncompatibleError, nearest
+from nitro_cli.experiment import KNOBS, Experiment, FieldKind, Monitor, config_metadata, device_array, fields_of_kind
+from nitro_cli.metrics import History
+from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program
+from nitro_cli.registry import from_preset, import_path_of
+from nitro_cli.run.carry import initial_carry
+from nitro_cli.run.evaluation import Evaluator
+from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
+from nitro_cli.run.progress import Progress
+from nitro_cli.run.report import SetupReport
+from nitro_cli.run.restore import load_source
+from nitro_cli.run.setup import Request, build_parts
+from nitro_cli.run.stopping import StopRequest
+from nitro_cli.run.training import TrainingSession
+
+__all__ = ["Nitro", "train"]
+
+_CALL_WORDS = (
+    "data",
+    "weights",
+    "resume",
+    "w0",
+    "restore_optimizer",
+    "restore_best",
+    "load_ema",
+    "schedules",
+    "compile_options",
+)
+
+
+class Nitro:
+    """A run, resolved at construction: setup runs, nothing is trained.
+
+    Args:
+        e: the experiment.
+        data: named splits in the place of `build_data`; `{}` builds none (serving, export).
+        weights: where the initial parameters come from: a checkpoint path, `"run:checkpoint"`, a pair, an `Average`
+            pair, or a live handle.
+        resume: the checkpoint to continue exactly, named the same way, or `"auto"`.
+        w0: what `decay_anchor = "w0"` means: `"build_model"`, `"weights"` or a parameter tree.
+        restore_optimizer: with `weights`, take its optimizer state as well.
+        restore_best: end `train()` holding the best checkpoint's weights; an `Average` ends holding that average.
+        load_ema: take the source's average in the place of its weights.
+        schedules: replaces the experiment's schedules whole.
+        compile_options: XLA options for every program.
+        preset: the name of the preset that `e` was built from.
+        **knobs: any run knob, in the place of the experiment's field for this run.
+
+    Raises:
+        ConfigError: the configuration, data, schedules or optimizer do not fit together.
+        NotFoundError, IncompatibleError, IntegrityError: the checkpoint named cannot be used.
+
+    Everything is resolved here; a later edit of a hook changes nothing on this handle.
+    """
+
+    def __init__(
+        self,
+        e: Experiment,
+        *,
+        data: Mapping[str, Any] | None = None,
+        weights: Any = None,
+        resume: Any = None,
+        w0: Any = "build_model",
+        restore_optimizer: bool = False,
+        restore_best: Any = False,
+        load_ema: bool = False,
+        schedules: Mapping[str, Any] | None = None,
+        compile_options: Mapping[str, Any] | None = None,
+        preset: str | None = None,
+        **knobs: Any,
+    ) -> None:
+        _check_knobs(knobs)
+        self.configured = e.replace(**knobs) if knobs else e
+        self.schedules_table = schedules
+        self.compile_options = check_compile_options(compile_options)
+        self.import_path = import_path_of(type(e))
+        self.run_dir = Path(self.configured.run_dir or Path("runs") / type(e).__name__)
+        self.history = History()
+        self.metrics: dict[str, Any] = {}
+        self.stop_reason: str | None = None
+        self.state_saved = False
+        self.stop = StopRequest()
+        self.phases = PhaseState()
+        self.programs: dict[str, Program] = {}
+        self._session: TrainingSession | None = None
+        self._sealed: str | None = None
+        self._released = False
+        monitor = None if self.configured.monitor is None else Monitor(*self.configured.monitor)
+        source = load_source(weights, resume, root=self.run_dir, monitor=monitor, load_ema=load_ema)
+        self.request = Request(
+            data=data,
+            source=source,
+            w0=w0,
+            restore_optimizer=restore_optimizer,
+            restore_best=restore_best,
+            load_ema=load_ema,
+            schedules=schedules,
+            schedules_origin="class" if schedules is None else ("preset" if preset else "keyword"),
+            compile_options=self.compile_options,
+            preset=preset,
+        )
+        with self._setting_up():
+            self.parts = build_parts(self.configured, self.request, _setup_step, self._compiling)
+            self.carry: TrainState = initial_carry(self.parts, self.request, self.compile)
+        self._evaluator = Evaluator(self.parts, self.compile)
+        self.checkpoint_source: str | None = source.text if source is not None else None
+
+    @classmethod
+    def from_preset(cls, experiment: type[Experiment], name: str, **keywords: Any) -> Nitro:
+        """A handle on `experiment` under a preset, whose name is recorded.
+
+        Args:
+            experiment: the experiment's class.
+            name: the preset.
+            **keywords: fields of the experiment, and the other words of `Nitro`.
+        """
+        words = {key: keywords.pop(key) for key in _CALL_WORDS if key in keywords}
+        resolved = from_preset(experiment, name, **keywords)
+        words.setdefault("schedules", resolved.schedules)
+        return cls(resolved.experiment, preset=name, **words)
+
+    # What the handle holds
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment with this run's knobs and the derived values; Device fields as host arrays."""
+        return self.parts.host_view()
+
+    @property
+    def params(self) -> Any:
+        """The parameters, as the model library's tree of device arrays."""
+        return self.carry.params
+
+    @property
+    def state(self) -> Any:
+        """The layer state (running statistics and the like)."""
+        return self.carry.state
+
+    @property
+    def ema(self) -> Any:
+        """The exponential moving average of the parameters, or None."""
+        return self.carry.ema
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        return self.parts.step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in progress or just ended; 0 before the first."""
+        return self.parts.epoch
+
+    @property
+    def report(self) -> SetupReport:
+        """What setup decided."""
+        return self.parts.report
+
+    @property
+    def monitor(self) -> Any:
+        """The metric the run is judged by, or None."""
+        return self.parts.monitor
+
+    @property
+    def phase(self) -> Phase:
+        """What the handle is doing, or how its last work ended."""
+        return self.phases.current
+
+    @property
+    def logger(self) -> Any:
+        """The live logger, or None before training and without logging."""
+        return self._session.recorder.logger if self._session is not None else None
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run this handle writes, or None before the first `train()`."""
+        return self._session.recorder.store.id if self._session is not None else None
+
+    @property
+    def run_path(self) -> Path | None:
+        """The directory of the run this handle writes, or None before the first `train()`."""
+        return self._session.recorder.store.path if self._session is not None else None
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """Score, metric, mode and path of the best checkpoint of this handle's run, or None."""
+        return self._session.best() if self._session is not None else None
+
+    @property
+    def stop_cause(self) -> str | None:
+        """What asked for a stop: `sigint`, `sigterm`, `sigusr1`, `max_time`, `request`; None when nothing did."""
+        return self.stop.cause
+
+    def eval_params(self) -> Any:
+        """The parameters that evaluation reads: the EMA when there is one, unless `eval_weights` is `raw`."""
+        wanted = self.parts.experiment.eval_weights
+        if wanted == "ema" and self.carry.ema is None:
+            raise ConfigError('eval_weights = "ema", but the run keeps no EMA', fix='set ema, or eval_weights = "raw"')
+        return self.carry.params if self.carry.ema is None or wanted == "raw" else self.carry.ema
+
+    # What it does
+
+    def train(self) -> Nitro:
+        """Train until `max_epochs`, an early stop or a request, and return the handle.
+
+        Raises:
+            DivergenceError: a loss or gradient is not finite; the weights in hand are the last good ones.
+            ConfigError: there is no `train` split.
+            IncompatibleError: the handle ended an earlier `train()` on restored best weights.
+        """
+        if "train" not in self.parts.splits:
+            raise ConfigError(
+                "there is nothing to train on",
+                why=f"the splits are: {', '.join(self.parts.splits) or 'none'}",
+                fix="return a `train` split from build_data, or pass data=",
+            )
+        if self._sealed is not None:
+            raise IncompatibleError(
+                "this handle holds restored weights and cannot train on",
+                why=f"its optimizer state and step belong to the end of training, its weights to {self._sealed}",
+                fix="build a new handle: weights=(run, 'best') for a new run, resume=(run, 'best') to branch off, or "
+                "resume=(run, 'latest') to continue",
+            )
+        with self._working():
+            own_run = self.run_id
+            self.stop_reason = None
+            self._session = TrainingSession(self, own_run)
+            self.stop_reason = self._session.run()
+            self._sealed = self._session.restore_best(self.request.restore_best)
+        return self
+
+    def validate(self) -> dict[str, Any]:
+        """Metrics of the `val` split, with the weights in hand."""
+        return self.evaluate("val")
+
+    def evaluate(self, split: str = "test") -> dict[str, Any]:
+        """Metrics of any split that `build_data` returned.
+
+        Raises:
+            NotFoundError: no such split; those there are are listed.
+        """
+        with self._working():
+            return self._evaluate(split) or {}
+
+    def _evaluate(self, split: str) -> dict[str, Any] | None:
+        self.set_phase(Phase(PhaseName.EVALUATING))
+        metrics = self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
+        self.set_phase(Phase(PhaseName.IDLE), metrics=metrics)
+        return metrics
+
+    def predict(self, data: Any) -> Any:
+        """Outputs in evaluation mode: host arrays for one batch, a lazy iterator for an iterable of batches.
+
+        Args:
+            data: a mapping of the fields that `forward` takes, batch first; or an iterable of such.
+        """
+        return self._evaluator.predict(data, self.eval_params(), self.carry.state)
+
+    def evaluate_in_training(self, split: str) -> dict[str, Any]:
+        """One validation pass of the training loop."""
+        self.set_phase(Phase(PhaseName.EVALUATING))
+        return self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch) or {}
+
+    def set_device(self, **values: Any) -> Nitro:
+        """Give Device fields of this live handle new values; nothing recompiles.
+
+        Raises:
+            ConfigError: the field is not a Device field, is scheduled, or the value has another dtype or shape.
+        """
+        ready = {name: self._device_value(name, value) for name, value in values.items()}
+        self.parts.device = {**self.parts.device, **self.parts.placement.put(ready)}
+        if self._session is not None:
+            self._session.device_changed()
+        return self
+
+    def _device_value(self, name: str, value: Any) -> np.ndarray:
+        current = self._device_field(name)
+        if name in self.parts.hyper.scheduled_device_fields:
+            raise ConfigError(
+                f"{name} is scheduled",
+                why="the schedule would overwrite the value at the next step",
+                fix=f"build a new handle whose schedules leave {name} out",
+            )
+        array = device_array(value)
+        if array.shape != current.shape or array.dtype != current.dtype:
+            raise ConfigError(
+                f"{name} is {current.dtype}{list(current.shape)}, the new value {array.dtype}{list(array.shape)}",
+                why="another dtype or shape is another program",
+                fix="build a new handle with this value",
+            )
+        return array
+
+    def device_value(self, name: str) -> Any:
+        """The current value of a Device field, as a host array or number."""
+        self._device_field(name)
+        value = np.asarray(self.parts.device_now()[name])
+        return value.item() if value.ndim == 0 else value
+
+    def _device_field(self, name: str) -> jax.Array:
+        cls = type(self.parts.experiment)
+        names = fields_of_kind(cls, FieldKind.DEVICE)
+        if name in names:
+            return self.parts.device[name]
+        fields = config_metadata(cls)
+        if name in fields:
+            raise ConfigError(
+                f"{name} is a {fields[name].kind} field",
+                why="only Device fields are inputs of the compiled programs",
+                fix=f"build a new handle with {name}=..., or declare it Device",
+            )
+        raise ConfigError(f"{cls.__name__} has no field {name!r}", nearest=nearest(name, names))
+
+    def request_stop(self, cause: str = "request") -> None:
+        """Stop at the next step boundary, with the state saved."""
+        self.stop.ask(cause)
+
+    def release(self) -> None:
+        """Let the data sources close what they hold open; once per handle, done by `train()` at its end."""
+        if not self._released:
+            self._released = True
+            release_splits(self.parts.splits)
+
+    def register_phase_monitor(self, monitor: Any) -> MonitorHandle:
+        """Call `monitor(phase, step, epoch, info)` on this handle's phase transitions."""
+        return self.phases.register(monitor)
+
+    # What the parts of a run share
+
+    def set_phase(self, phase: Phase, **info: Any) -> None:
+        """Record a phase and tell the monitors."""
+        parts = getattr(self, "parts", None)
+        at = (parts.step, parts.epoch) if parts is not None and parts.epoch else (None, None)
+        extra = {k: v for k, v in info.items() if v is not None}
+        facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0, **extra}
+        self.phases.set(phase, step=at[0], epoch=at[1], info=facts)
+
+    def compile(
+        self, purpose: str, function: Any, args: tuple[Any, ...], *, donate_argnums: tuple[int, ...] = ()
+    ) -> Program:
+        """Compile one program through the cache, under the phase `Compiling`; its cost joins the run's record."""
+        before = self.phase
+        with Progress.phase(f"compiling {purpose}"):
+            program = compile_program(
+                purpose,
+                function,
+                args,
+                donate_argnums=donate_argnums,
+                options=self.compile_options,
+                on_compile=self._compiling,
+            )
+        if self.phase.name is PhaseName.COMPILING:
+            self.set_phase(before)
+        self.programs.setdefault(purpose, program)
+        if self._session is not None:
+            self._session.note_compiled(purpose)
+        return program
+
+    def _compiling(self, purpose: str) -> None:
+        self.set_phase(Phase(PhaseName.COMPILING, purpose))
+
+    @contextlib.contextmanager
+    def _setting_up(self) -> Iterator[None]:
+        Progress.call("begin", "setup", 0, 0, 0)
+        try:
+            yield
+        finally:
+            Progress.call("end", None)
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """An entry point: announces its start, and that the process is idle again when it is over."""
+        at = {"step": self.step or None, "epoch": self.epoch or None}
+        facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0}
+        self.phases.publish(Phase(PhaseName.STARTING), **at, info=facts)
+        try:
+            yield
+        finally:
+            self.phases.publish(Phase(PhaseName.IDLE), **at, info=facts)
+
+
+@contextlib.contextmanager
+def _setup_step(name: str) -> Iterator[None]:
+    with Progress.phase(name):
+        yield
+
+
+def _check_knobs(knobs: Mapping[str, Any]) -> None:
+    unknown = [name for name in knobs if name not in KNOBS]
+    if unknown:
+        known = (*KNOBS, *_CALL_WORDS)
+        raise ConfigError(
+            f"Nitro has no keyword {', '.join(map(repr, unknown))}",
+            nearest=nearest(unknown[0], known),
+            fix="fields of the experiment are given to the experiment: Nitro(MyExp(width=256))",
+        )
+
+
+def train(e: Experiment, **keywords: Any) -> Nitro:
+    """Build a handle and train it: `Nitro(e, **keywords).train()`."""
+    return Nitro(e, **keywords).train()

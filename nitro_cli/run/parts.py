@@ -1,0 +1,119 @@
+"""What setup leaves behind: every resolved piece of a handle, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from nitro_cli.data import Split
+from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing
+from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
+from nitro_cli.programs import AdaptedModel
+from nitro_cli.run.devices import Placement
+from nitro_cli.run.report import SetupReport
+
+__all__ = ["TRACED_HOOKS", "Parts", "hook_residency"]
+
+TRACED_HOOKS = ("forward", "loss", "train_metrics", "metrics", "train_step")
+
+
+def hook_residency(e: Experiment) -> dict[str, str]:
+    """Where each metric hook runs: `host` or `device`."""
+    return {hook: e.metrics_residency(hook) for hook in ("metrics", "train_metrics")}
+
+
+@dataclass
+class Parts:
+    """The resolved pieces of a handle, filled in by the setup steps in their order.
+
+    `experiment` holds the knobs of this run and the derived values; `device` the Device fields as arrays. `position`
+    counts the micro-batches taken in the epoch `epoch`; `epoch_closed` says whether that epoch was validated and
+    recorded. `w0` is dropped once the anchors are made from it.
+    """
+
+    experiment: Experiment
+    preset: str | None
+    report: SetupReport
+    monitor: Monitor | None
+    seed: int
+    source: Any = None
+    derived: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] = field(default_factory=dict)
+    splits: dict[str, Split] = field(default_factory=dict)
+    placement: Placement = field(default=None)  # type: ignore[assignment]
+    device: dict[str, jax.Array] = field(default_factory=dict)
+    model: AdaptedModel = field(default=None)  # type: ignore[assignment]
+    params: Any = None
+    state: Any = None
+    w0: Any = None
+    layout: ParamLayout = field(default=None)  # type: ignore[assignment]
+    residency: dict[str, str] = field(default_factory=dict)
+    routing: Routing = field(default=None)  # type: ignore[assignment]
+    hyper: Hyper = field(default=None)  # type: ignore[assignment]
+    optimizer: Optimizer | None = None
+    rule: PerturbRule | None = None
+    anchors: dict[str, Any] = field(default_factory=dict)
+    anchor_checksums: dict[str, str] = field(default_factory=dict)
+    key: Any = None
+    manual: bool = False
+    step: int = 0
+    epoch: int = 0
+    position: int = 0
+    epoch_closed: bool = True
+    epoch_sums: tuple[float, int] = (0.0, 0)
+    total_steps: int = 0
+    width: int | None = None
+
+    @property
+    def keep_host_batches(self) -> bool:
+        """Whether the loop must keep each step's host batch: train metrics that run on the host."""
+        return self.host_train_metrics
+
+    @property
+    def host_train_metrics(self) -> bool:
+        """Whether `train_metrics` runs on the host."""
+        return "train_metrics" in self.routing.hooks and self.residency.get("train_metrics") == "host"
+
+    def traced_hooks(self) -> tuple[str, ...]:
+        """The hooks whose fields go to the device."""
+        on_host = {hook for hook, where in self.residency.items() if where == "host"}
+        return tuple(hook for hook in TRACED_HOOKS if hook not in on_host)
+
+    def device_now(self) -> dict[str, jax.Array]:
+        """The Device fields with scheduled ones at their value of the newest step."""
+        scheduled = self.hyper.scheduled_device_fields if self.hyper is not None else ()
+        if not scheduled:
+            return self.device
+        values = dict(self.device)
+        row = self.hyper.table(max(self.step, 1), 1)[0]
+        for name in scheduled:
+            like = self.device[name]
+            values[name] = self.placement.put(np.asarray(row[self.hyper.column(f"device/{name}")], dtype=like.dtype))
+        return values
+
+    def host_view(self) -> Experiment:
+        """The experiment for host hooks: Device fields as host arrays, everything else as it is."""
+        return host_view(self.experiment, {name: np.asarray(value) for name, value in self.device_now().items()})
+
+    def forward_fields(self) -> tuple[str, ...]:
+        """The batch fields that `forward` takes."""
+        return self.routing.fields_for("forward")
+
+    def route_for_prediction(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Check that the batch has what `forward` needs; without any split this is where routing is resolved."""
+        if self.routing is None:
+            self.routing = resolve_routing(self.experiment, tuple(batch), traced=("forward",), host=())
+        else:
+            self.routing.signatures["forward"].fields_for(tuple(batch), "the batch to predict")
+
+    def prediction_width(self, real: int) -> int:
+        """The compiled batch size: that of the splits, or of the first batch ever predicted."""
+        if self.width is None:
+            sizes = [split.batch_size for name, split in self.splits.items() if name != "train"]
+            sizes = sizes or [split.batch_size for split in self.splits.values()]
+            self.width = max(sizes) if sizes else real
+        return self.width

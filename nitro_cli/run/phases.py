@@ -1,0 +1,105 @@
+"""The phases of a run, and the monitors that are told of every transition."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from nitro_cli.errors import NitroWarning
+
+__all__ = ["Phase", "PhaseName", "PhaseState", "register_phase_monitor", "unregister_phase_monitor"]
+
+Monitor = Callable[["Phase", int | None, int | None, Mapping[str, Any]], None]
+
+
+class PhaseName(StrEnum):
+    """What a run can be doing."""
+
+    STARTING = "Starting"
+    COMPILING = "Compiling"
+    TRAINING = "Training"
+    EVALUATING = "Evaluating"
+    CHECKPOINTING = "Checkpointing"
+    DONE = "Done"
+    FAILED = "Failed"
+    IDLE = "Idle"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase; `program` names what is being compiled (train, eval, metrics, export) and is empty elsewhere."""
+
+    name: PhaseName
+    program: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.program}".rstrip()
+
+
+@dataclass(eq=False)
+class MonitorHandle:
+    """What `register_phase_monitor` returns: pass it to `unregister_phase_monitor`."""
+
+    monitor: Monitor
+    registry: list[MonitorHandle]
+    warned: bool = False
+
+
+_module_monitors: list[MonitorHandle] = []
+
+
+def register_phase_monitor(monitor: Monitor) -> MonitorHandle:
+    """Call `monitor(phase, step, epoch, info)` on every phase transition of every handle of this process.
+
+    `step` and `epoch` are None until the first epoch begins. `info` holds `nitro` (None during setup), `logger`,
+    `is_main` and, when leaving `Evaluating`, `metrics`. A monitor that raises is warned about once; the run goes on.
+    """
+    handle = MonitorHandle(monitor, _module_monitors)
+    _module_monitors.append(handle)
+    return handle
+
+
+def unregister_phase_monitor(handle: MonitorHandle) -> None:
+    """Stop calling the monitor behind `handle`; doing it twice is no error."""
+    if handle in handle.registry:
+        handle.registry.remove(handle)
+
+
+class PhaseState:
+    """The current phase of one handle, and those who want to know."""
+
+    def __init__(self) -> None:
+        self.current = Phase(PhaseName.STARTING)
+        self.monitors: list[MonitorHandle] = []
+
+    def register(self, monitor: Monitor) -> MonitorHandle:
+        """Add a monitor for this handle alone."""
+        handle = MonitorHandle(monitor, self.monitors)
+        self.monitors.append(handle)
+        return handle
+
+    def set(self, phase: Phase, *, step: int | None, epoch: int | None, info: Mapping[str, Any]) -> None:
+        """Record `phase` and tell every monitor; the phase that already holds is no transition."""
+        if phase == self.current and phase.name is not PhaseName.IDLE:
+            return
+        self.current = phase
+        self.publish(phase, step=step, epoch=epoch, info=info)
+
+    def publish(self, phase: Phase, *, step: int | None, epoch: int | None, info: Mapping[str, Any]) -> None:
+        """Tell every monitor without recording: how a run ended stays readable when the process goes idle."""
+        for handle in [*_module_monitors, *self.monitors]:
+            try:
+                handle.monitor(phase, step, epoch, info)
+            except Exception as error:
+                if not handle.warned:
+                    handle.warned = True
+                    name = getattr(handle.monitor, "__name__", repr(handle.monitor))
+                    warnings.warn(
+                        f"the phase monitor {name} raised {type(error).__name__}: {error}; "
+                        "it is told of further phases, this warning is given once",
+                        NitroWarning,
+                        stacklevel=2,
+                    )

@@ -1,0 +1,261 @@
+"""What a run leaves on disk: its directory, configuration, log, history and checkpoints.
+
+Nothing here is made before the first `train()`; no other entry point makes a run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.checkpoints import CheckpointRef, RunStore
+from nitro_cli.experiment import Checkpointer
+from nitro_cli.metrics import encode_row, flatten_scalars
+from nitro_cli.registry import resolved_of, write_config
+from nitro_cli.run.facts import fields_by_kind, logged_parameters, program_facts, record_arrays, versions
+from nitro_cli.run.identity import source_facts
+from nitro_cli.tracking import JsonLinesWriter, logger_identity, open_logger, reattach_logger, truncate_to
+
+if TYPE_CHECKING:
+    from nitro_cli.run.handle import Nitro
+    from nitro_cli.run.loop import EpochSums
+
+__all__ = ["Recorder"]
+
+LOG, HISTORY = "metrics.jsonl", "history.jsonl"
+
+
+@dataclass
+class Recorder:
+    """The run on disk. Opened by `train()`.
+
+    Attributes:
+        store: the run's directory, locked.
+        logger: the live logger, or None.
+        history: the file of history rows.
+        continued: whether the run was there before.
+    """
+
+    store: RunStore
+    logger: Any
+    history: JsonLinesWriter
+    continued: bool
+
+    @classmethod
+    def open(cls, nitro: Nitro, own_run: str | None) -> Recorder:
+        """Make a new run, or continue one.
+
+        A resume continues the run whose newest record it starts from, and branches a new run off any other; a handle
+        that trains again continues its own run, `own_run`.
+        """
+        parts, e = nitro.parts, nitro.parts.experiment
+        source = parts.source
+        resumed = source if source is not None and source.kind == "resume" else None
+        monitor = parts.monitor
+        words: dict[str, Any] = {
+            "checkpointer": e.checkpointer,
+            "metric": monitor.metric if monitor is not None else None,
+            "mode": monitor.mode if monitor is not None else None,
+        }
+        ref = resumed.ref if resumed is not None else None
+        continued = own_run is not None or _continues(ref, nitro.run_dir)
+        if own_run is not None:
+            store = RunStore.reopen(nitro.run_dir, own_run, **words)
+        elif continued:
+            assert ref is not None
+            assert ref.run is not None
+            store = RunStore.reopen(nitro.run_dir, ref.run, ref.entry, **words)
+        else:
+            parent = str(resumed.path) if resumed is not None else None
+            words |= {"experiment": nitro.import_path, "preset": parts.preset, "parent": parent, "seed": parts.seed}
+            store = RunStore.create(nitro.run_dir, **words)
+        try:
+            return cls._fill(nitro, store, continued, resumed if own_run is None else None)
+        except BaseException:
+            if continued:
+                store.close()
+            else:
+                store.discard()
+            raise
+
+    @classmethod
+    def _fill(cls, nitro: Nitro, store: RunStore, continued: bool, resumed: Any) -> Recorder:
+        parts, e = nitro.parts, nitro.parts.experiment
+        meta = resumed.record.meta if resumed is not None else {}
+        if continued:
+            for name, size in meta.get("log_bytes", {}).items():
+                truncate_to(store.path / name, size)
+        logger = open_logger(e.logger, store.path / LOG)
+        held = meta.get("logger")
+        if logger is not None and held is not None and continued:
+            reattach_logger(logger, held["type"], held["state"])
+        recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued)
+        resolved = resolved_of(nitro.configured, preset=parts.preset, schedules=nitro.schedules_table)
+        write_config(store.path / "config.toml", resolved)
+        recorder.write_run_json(nitro)
+        if not continued:
+            for row in nitro.history:
+                recorder.history.write(encode_row(row))
+            if logger is not None:
+                logger.log_params(logged_parameters(parts))
+                logger.log_other("setup_report", str(parts.report))
+        return recorder
+
+    def write_run_json(self, nitro: Nitro) -> None:
+        """Write provenance, environment and the setup report as they are now."""
+        document = {
+            "schema": 1,
+            "id": self.store.id,
+            "experiment": nitro.import_path,
+            "preset": nitro.parts.preset,
+            "command": sys.argv,
+            "directory": os.getcwd(),
+            "host": platform.node(),
+            "platform": platform.platform(),
+            "pid": os.getpid(),
+            "versions": versions(),
+            "source": source_facts(type(nitro.parts.experiment)),
+            "report": nitro.parts.report.as_json(),
+            "programs": {name: program_facts(program) for name, program in nitro.programs.items()},
+        }
+        self.store.write_info(document)
+
+    def log_bytes(self) -> dict[str, int]:
+        """Lengths of the JSON Lines files: where a continuing run cuts them."""
+        files = [self.store.path / LOG, self.store.path / HISTORY]
+        return {file.name: file.stat().st_size for file in files if file.exists()}
+
+    def save(
+        self,
+        nitro: Nitro,
+        sums: EpochSums,
+        *,
+        rules: Mapping[str, Any],
+        metrics: Mapping[str, Any],
+        resume_point: bool,
+        stop_reason: str | None = None,
+    ) -> Path | None:
+        """Write a checkpoint of the handle as it is, if the rules keep it.
+
+        Returns:
+            The directory it will be in, or None when nothing was written.
+        """
+        parts = nitro.parts
+        checkpointer = parts.experiment.checkpointer
+        if checkpointer is None:
+            return None
+        metric = self._metric(nitro, checkpointer)
+        score = None
+        if not resume_point and metric is not None and metrics:
+            score = float(flatten_scalars(metrics)[0][metric])
+        if not resume_point and not self.store.admits(parts.epoch, score, step=parts.step):
+            return None
+        name = parts.host_view().checkpoint_filename(epoch=parts.epoch, step=parts.step, metric=metric, score=score)
+        return self.store.save(
+            self._meta(nitro, sums, rules, metrics, stop_reason),
+            record_arrays(nitro.carry, parts.derived),
+            epoch=parts.epoch,
+            step=parts.step,
+            name=name,
+            score=score,
+            resume_point=resume_point,
+        )
+
+    def _metric(self, nitro: Nitro, checkpointer: Any) -> str | None:
+        own = getattr(checkpointer, "metric", None)
+        monitor = nitro.parts.monitor
+        return own or (monitor.metric if monitor is not None else None)
+
+    def _meta(
+        self,
+        nitro: Nitro,
+        sums: EpochSums,
+        rules: Mapping[str, Any],
+        metrics: Mapping[str, Any],
+        stop_reason: str | None,
+    ) -> dict[str, Any]:
+        parts = nitro.parts
+        e = parts.experiment
+        train = nitro.programs.get("train")
+        return {
+            "experiment": {"name": type(e).__name__, "import": nitro.import_path},
+            "fields": fields_by_kind(e),
+            "graphconst": {name: repr(value) for name, value in e.graphconst_items().items()},
+            "preset": parts.preset,
+            "seed": parts.seed,
+            "epoch": parts.epoch,
+            "step": parts.step,
+            "position": parts.position,
+            "epoch_closed": parts.epoch_closed,
+            "epoch_loss": {"sum": sums.total, "count": sums.count},
+            "batches": parts.splits["train"].batches,
+            "accum": e.accum,
+            "total_steps": parts.total_steps,
+            "log_bytes": self.log_bytes(),
+            "derived": {name: None if hasattr(v, "dtype") else v for name, v in parts.derived.items()},
+            "metrics": flatten_scalars(metrics)[0],
+            "history": nitro.history.json_rows(),
+            "rules": rules,
+            "logger": self._logger_facts(),
+            "anchors": parts.anchor_checksums,
+            "stop_reason": stop_reason,
+            "averaged_from": None,
+            "program": train.key if train is not None else None,
+            "versions": versions(),
+        }
+
+    def _logger_facts(self) -> dict[str, Any] | None:
+        logger = self.logger
+        if logger is None:
+            return None
+        return {
+            "type": logger_identity(logger),
+            "state": logger.state(),
+            "run_id": logger.run_id,
+            "run_url": logger.run_url,
+        }
+
+    def best(self, nitro: Nitro) -> dict[str, Any] | None:
+        """Score, metric, mode and path of the best checkpoint kept, or None."""
+        checkpointer, monitor = nitro.parts.experiment.checkpointer, nitro.parts.monitor
+        if not isinstance(checkpointer, Checkpointer):
+            return None
+        metric = checkpointer.metric or (monitor.metric if monitor is not None else None)
+        mode = checkpointer.mode or (monitor.mode if monitor is not None else None)
+        scored = [entry for entry in self.store.entries if entry.finite and entry.scored_under(metric, mode)]
+        if not scored or metric is None:
+            return None
+        chosen = (min if mode == "min" else max)(scored, key=lambda entry: entry.score)
+        path = str(nitro.run_dir / chosen.path)
+        return {"score": chosen.score, "metric": metric, "mode": mode, "checkpoint": path, "epoch": chosen.epoch}
+
+    def close(self, status: str) -> None:
+        """Wait for the last write, record how the run ended, and let go of the files."""
+        try:
+            self.store.wait()
+        except BaseException:
+            status = "error"
+            raise
+        finally:
+            if self.logger is not None:
+                self.logger.finish(status)
+            self.history.close()
+            self.store.set_status(status)
+            self.store.close()
+
+    def discard(self) -> None:
+        """Remove a run that never finished a step."""
+        if self.logger is not None:
+            self.logger.finish("error")
+        self.history.close()
+        self.store.discard()
+
+
+def _continues(ref: CheckpointRef | None, run_dir: Path) -> bool:
+    """Whether training on from `ref` continues its run: it is the newest of a run of this very directory."""
+    return ref is not None and ref.newest and ref.root is not None and ref.root.resolve() == run_dir.resolve()

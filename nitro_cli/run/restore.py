@@ -1,0 +1,190 @@
+"""Where a handle's weights come from: a checkpoint, an average of several, a live handle; and exact resume."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from nitro_cli.checkpoints import (
+    AverageRef,
+    CheckpointRef,
+    Record,
+    average,
+    load_with_fallback,
+    resolve_resume,
+    resolve_source,
+)
+from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
+from nitro_cli.experiment import Experiment, Monitor, config_metadata
+from nitro_cli.run.snapshot import flatten, unflatten
+
+if TYPE_CHECKING:
+    from nitro_cli.programs import TrainState
+    from nitro_cli.run.devices import Placement
+    from nitro_cli.run.parts import Parts
+    from nitro_cli.run.setup import Request
+
+__all__ = ["Source", "load_source", "restore_source", "restore_tree", "with_weights"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A resolved source of weights.
+
+    Attributes:
+        kind: `weights` (a record's), `handle` (a live handle's), or `resume` (exact continuation).
+        record: metadata and arrays; for a live handle its parameters and state as arrays.
+        text: what to call it in messages.
+        path: the record's directory; None for averages and handles.
+        ref: where the record stands in its run, for a resume.
+        derived: the record's derived values; None where `derive` must run.
+    """
+
+    kind: str
+    record: Record
+    text: str
+    path: Path | None = None
+    ref: CheckpointRef | None = None
+    derived: Mapping[str, Any] | None = None
+    averaged_from: Mapping[str, Any] | None = field(default=None)
+
+
+def load_source(
+    weights: Any, resume: Any, *, root: Path, monitor: Monitor | None, load_ema: bool = False
+) -> Source | None:
+    """Find and read what `weights` or `resume` names; None when neither is given.
+
+    Raises:
+        ConfigError: both are given, or the form is none that is accepted.
+        NotFoundError: there is no such run or checkpoint.
+        IntegrityError: no checkpoint of the run verifies.
+    """
+    if weights is not None and resume not in (None, False):
+        raise ConfigError(
+            "weights and resume were both given",
+            why="a resume restores the weights of its own record",
+            fix="give resume alone to continue, or weights alone to start a new run from them",
+        )
+    metric, mode = (monitor.metric, monitor.mode) if monitor is not None else (None, None)
+    if resume not in (None, False):
+        ref = resolve_resume(resume, root, metric=metric, mode=mode)
+        if ref is None:
+            return None
+        record, used, _ = load_with_fallback(ref)
+        return Source("resume", record, str(used.path), used.path, used)
+    if weights is None:
+        return None
+    if hasattr(weights, "carry") and hasattr(weights, "parts"):
+        return _from_handle(weights, load_ema)
+    found = resolve_source(weights, root, metric=metric, mode=mode, what="weights")
+    if isinstance(found, AverageRef):
+        record = average(found, ema=load_ema)
+        return Source(
+            "weights", record, str(found), derived=_derived(record), averaged_from=record.meta["averaged_from"]
+        )
+    record, used, _ = load_with_fallback(found)
+    return Source("weights", record, str(used.path), used.path, used, _derived(record))
+
+
+def _from_handle(handle: Any, load_ema: bool) -> Source:
+    params = handle.ema if load_ema else handle.params
+    if params is None:
+        raise IncompatibleError("load_ema, but the handle given as weights has no EMA", fix="drop load_ema")
+    arrays = {**flatten("params", params), **flatten("state", handle.state)}
+    e = handle.experiment
+    meta = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch, "step": handle.step}
+    text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
+    return Source("handle", Record(meta=meta, arrays=arrays), text)
+
+
+def _derived(record: Record) -> dict[str, Any] | None:
+    values = record.meta.get("derived")
+    if values is None:
+        return None
+    arrays = record.arrays
+    return {name: arrays[f"derived/{name}"] if value is None else value for name, value in values.items()}
+
+
+def restore_source(parts: Parts, request: Request) -> None:
+    """Put the source's weights, and for a resume its place in the run, in the place of the fresh ones."""
+    source = parts.source
+    assert isinstance(source, Source)
+    arrays = source.record.arrays
+    _check_fields(parts.experiment, source)
+    prefix = "params"
+    if request.load_ema and source.kind == "weights" and source.averaged_from is None:
+        prefix = "ema"
+        if not any(name.startswith("ema/") for name in arrays):
+            raise IncompatibleError(
+                "load_ema, but the checkpoint holds no EMA",
+                where=source.text,
+                fix="drop load_ema, or choose a run with `ema`",
+            )
+    if prefix == "ema":
+        arrays = {**arrays, **{"params/" + n[4:]: a for n, a in arrays.items() if n.startswith("ema/")}}
+    fresh = (parts.params, parts.state)
+    params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
+    state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
+    parts.params, parts.state = parts.placement.put((params, state))
+    if source.kind == "resume":
+        meta = source.record.meta
+        parts.step, parts.epoch = meta["step"], meta["epoch"]
+        parts.position, parts.epoch_closed = meta["position"], meta["epoch_closed"]
+        parts.epoch_sums = (meta["epoch_loss"]["sum"], meta["epoch_loss"]["count"])
+
+
+def _check_fields(e: Experiment, source: Source) -> None:
+    """Compare GraphConst fields: a resume refuses a difference, a weights load warns."""
+    held = source.record.meta.get("graphconst")
+    if held is None:
+        return
+    now = {name: repr(value) for name, value in e.graphconst_items().items()}
+    defaults = {name: repr(meta.default) for name, meta in config_metadata(type(e)).items()}
+    diff = [
+        f"{name}: {now[name]} here, {held.get(name, 'unknown to')} in the checkpoint"
+        for name in now
+        if (held[name] if name in held else defaults[name]) != now[name]
+    ]
+    diff += [f"{name}: gone here, {value} in the checkpoint" for name, value in held.items() if name not in now]
+    if not diff:
+        return
+    if source.kind == "resume":
+        raise IncompatibleError(
+            "the checkpoint was written under other GraphConst fields",
+            where=source.text,
+            why="\n    ".join(diff),
+            fix="resume with the checkpoint's values, or load it with weights= to start a new run",
+        )
+    warnings.warn(
+        f"{source.text} was written under other GraphConst fields: {'; '.join(diff)}", NitroWarning, stacklevel=2
+    )
+
+
+def with_weights(carry: TrainState, source: Source, placement: Placement) -> TrainState:
+    """`carry` holding the source's parameters and layer state, and its EMA where both have one."""
+    arrays = source.record.arrays
+    parts: dict[str, Any] = {}
+    for name, what in (("params", "parameters"), ("state", "layer state"), ("ema", "EMA")):
+        template = getattr(carry, name)
+        if name == "ema" and (template is None or source.averaged_from is not None):
+            parts[name] = None
+            continue
+        parts[name] = placement.put(unflatten(name, template, arrays, source=source.text, what=what))
+    return carry._replace(**parts)
+
+
+def restore_tree(prefix: str, make: Any, args: tuple[Any, ...], source: Source, what: str) -> Any:
+    """A tree shaped as `make(*args)` would give, filled from the source's arrays; `make` is only traced."""
+    template = jax.eval_shape(make, *args)
+    return unflatten(prefix, template, source.record.arrays, source=source.text, what=what)
+
+
+def checksum_problem(held: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """Which groups' anchors differ, or None."""
+    names = sorted(name for name in held.keys() | now.keys() if held.get(name) != now.get(name))
+    return ", ".join(names) or None

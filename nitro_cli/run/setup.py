@@ -1,0 +1,359 @@
+"""Setup in its written order: from an experiment and the words of one call to the parts of a handle."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from nitro_cli.data import Dist, Split, inspect_split
+from nitro_cli.errors import ConfigError, HookError, NitroWarning, nearest
+from nitro_cli.experiment import (
+    Best,
+    Checkpointer,
+    EarlyStopping,
+    Experiment,
+    FieldKind,
+    Last,
+    Monitor,
+    check_graphconst,
+    check_knob_kinds,
+    device_array,
+    fields_of_kind,
+    has_hook,
+    host_view,
+    resolve_routing,
+)
+from nitro_cli.optim import Optimizer, bind, bind_manual, build_layout
+from nitro_cli.programs import BoundModel, initialize
+from nitro_cli.run.devices import Placement
+from nitro_cli.run.parts import Parts, hook_residency
+from nitro_cli.run.report import SetupReport
+from nitro_cli.run.restore import Source, restore_source
+
+__all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
+
+STEP_STREAM = 0x6E6974
+"""Folded into the seed for the keys of training steps, apart from what `build_model` draws from the seed itself."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of one `Nitro(...)` call that are not fields of the experiment."""
+
+    data: Mapping[str, Any] | None = None
+    source: Source | None = None
+    w0: Any = "build_model"
+    restore_optimizer: bool = False
+    restore_best: Any = False
+    load_ema: bool = False
+    schedules: Mapping[str, Any] | None = None
+    schedules_origin: str = "class"
+    compile_options: Mapping[str, Any] | None = None
+    preset: str | None = None
+
+
+Step = Callable[[str], AbstractContextManager[None]]
+Compiling = Callable[[str], object]
+
+
+def manual_mode(e: Experiment) -> bool:
+    """Whether the experiment takes the optimizer step into its own hands."""
+    if not has_hook(e, "train_step"):
+        return False
+    return bool(e.manual_training())
+
+
+def build_parts(e: Experiment, request: Request, step: Step, compiling: Compiling) -> Parts:
+    """Run the setup steps in order; each failure comes before anything expensive that it makes useless.
+
+    Args:
+        e: the experiment with this run's knobs.
+        request: the other words of the call.
+        step: names the step in progress.
+        compiling: told when the initialisation is about to be compiled.
+    """
+    with step("checking the configuration"):
+        parts = _check_configuration(e, request)
+    _seed_host(parts.seed)
+    with step("building data"):
+        _build_data(parts, request)
+    _merge_derived(parts, request)
+    _place_device_fields(parts)
+    with step("building the model"):
+        _build_model(parts, request, compiling)
+    _inspect(parts)
+    with step("binding schedules"):
+        _bind(parts, request)
+    if "train" in parts.splits:
+        with step("building the optimizer"):
+            _build_optimizer(parts, request)
+    _report(parts)
+    return parts
+
+
+def _check_configuration(e: Experiment, request: Request) -> Parts:
+    cls = type(e)
+    check_knob_kinds(cls)
+    check_graphconst(e)
+    _check_numbers(e)
+    monitor: Monitor | None = None if e.monitor is None else Monitor(*e.monitor)
+    has_loss = not has_hook(e, "metrics") or e.eval_loss
+    if monitor is None and has_loss:
+        monitor = Monitor("loss", "min")
+    _check_rules(e, monitor)
+    if manual_mode(e) and e.accum > 1:
+        raise ConfigError(
+            f"accum = {e.accum} with a `train_step` of the experiment's own",
+            why="the hook takes one batch and does the whole optimizer step",
+            fix="set accum = 1 and accumulate inside train_step",
+        )
+    seed = e.seed
+    source = request.source
+    if source is not None and source.kind == "resume":
+        held = source.record.meta["seed"]
+        if held != seed:
+            warnings.warn(
+                f"the seed is the checkpoint's, {held}, not {seed}: a resume continues the same random sequences",
+                NitroWarning,
+                stacklevel=2,
+            )
+        seed = held
+    return Parts(experiment=e, preset=request.preset, report=SetupReport(), monitor=monitor, seed=seed, source=source)
+
+
+def _check_numbers(e: Experiment) -> None:
+    positive = {"max_epochs": e.max_epochs, "accum": e.accum, "log_every_n_steps": e.log_every_n_steps}
+    for name, value in positive.items():
+        if value < 1:
+            raise ConfigError(f"{name} = {value}", where=type(e).__name__, why="it must be at least 1")
+    if e.gradient_clip_norm < 0:
+        raise ConfigError(
+            f"gradient_clip_norm = {e.gradient_clip_norm}",
+            where=type(e).__name__,
+            why="it is a norm; 0 switches it off",
+        )
+
+
+def _check_rules(e: Experiment, monitor: Monitor | None) -> None:
+    """Refuse a rule that would follow a monitor that is not there."""
+    followers = []
+    if isinstance(e.checkpointer, Checkpointer) and e.checkpointer.metric is None:
+        followers += ["the checkpointer"] * any(isinstance(s, Best) for s in e.checkpointer.keep)
+    if isinstance(e.early_stop, EarlyStopping) and e.early_stop.metric is None:
+        followers.append("early stopping")
+    if monitor is None and followers:
+        raise ConfigError(
+            f"{' and '.join(followers)} would follow the monitor, and there is none",
+            where=type(e).__name__,
+            why="the experiment has metrics of its own, so nothing says which of them the run is judged by",
+            fix='set monitor = ("<metric>", "max") or "min", or eval_loss = true to be judged by the loss',
+        )
+
+
+def _seed_host(seed: int) -> None:
+    """Hooks may use the global generators of Python and numpy: a seed must fix those too."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def _build_data(parts: Parts, request: Request) -> None:
+    if request.data is not None:
+        built: Any = request.data
+    else:
+        built = parts.experiment.build_data(Dist(jax.process_index(), jax.process_count()))
+    if not isinstance(built, Mapping):
+        raise HookError(
+            f"`build_data` returned {type(built).__name__}",
+            fix='return a mapping of split names to sources: {"train": ..., "val": ...}',
+        )
+    parts.sources = dict(built)
+
+
+def _merge_derived(parts: Parts, request: Request) -> None:
+    source = parts.source
+    e = parts.experiment
+    if source is not None and source.kind == "weights" and source.derived is not None:
+        derived = dict(source.derived)
+    elif not has_hook(e, "derive") or (request.data is not None and not parts.sources):
+        return
+    else:
+        returned = e.derive(parts.sources)
+        if not isinstance(returned, Mapping):
+            raise HookError(
+                f"`derive` returned {type(returned).__name__}", fix="return a mapping of field names to values"
+            )
+        derived = dict(returned)
+    fields = type(e).model_fields
+    for name in derived:
+        if name not in fields:
+            raise ConfigError(
+                f"`derive` returned {name!r}, which is no field of {type(e).__name__}",
+                nearest=nearest(name, fields),
+                fix=f"declare it: {name}: Device[...]",
+            )
+    parts.derived = derived
+    parts.experiment = e.replace(**derived)
+    check_graphconst(parts.experiment)
+
+
+def _place_device_fields(parts: Parts) -> None:
+    e = parts.experiment
+    parts.placement = Placement.choose(e.n_devs)
+    names = fields_of_kind(type(e), FieldKind.DEVICE)
+    parts.device = parts.placement.put({name: device_array(getattr(e, name)) for name in names})
+
+
+def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
+    e = parts.experiment
+
+    def build(device: Mapping[str, jax.Array], key: jax.Array) -> Any:
+        return host_view(e, device).build_model(key)
+
+    built = initialize(build, parts.seed, parts.device, options=request.compile_options, on_compile=compiling)
+    parts.model = built.adapted
+    parts.params, parts.state = parts.placement.put((built.params, built.state))
+    parts.key = parts.placement.put(jax.random.fold_in(jax.random.key(parts.seed), STEP_STREAM))
+    parts.report.add(
+        "model",
+        [{"library": built.adapted.library, "initialised": built.mode, "because": built.reason or ""}],
+    )
+    parts.w0 = parts.params
+    if parts.source is not None:
+        restore_source(parts, request)
+    if not isinstance(request.w0, str):
+        parts.w0 = parts.placement.put(request.w0)
+    elif request.w0 == "weights":
+        parts.w0 = parts.params
+    elif request.w0 != "build_model":
+        raise ConfigError(
+            f"w0 = {request.w0!r}",
+            nearest=nearest(request.w0, ["build_model", "weights"]),
+            fix='w0 is "build_model", "weights" or a parameter tree',
+        )
+    parts.layout = build_layout(e, parts.params)
+
+
+def _inspect(parts: Parts) -> None:
+    """Look at one batch of every split: routing, shapes, the horizon."""
+    e = parts.experiment
+    parts.residency = hook_residency(e)
+    parts.manual = manual_mode(e)
+    if not parts.sources:
+        return
+    for name, source in parts.sources.items():
+        accum = e.accum if name == "train" else 1
+        split = inspect_split(name, source, train=name == "train", accum=accum, seed=parts.seed)
+        parts.placement.check_batch_size(name, split.batch_size)
+        parts.splits[name] = split
+    probe = parts.splits.get("train") or next(iter(parts.splits.values()))
+    traced = tuple(hook for hook in parts.traced_hooks() if _used(parts, hook))
+    host = tuple(hook for hook, where in parts.residency.items() if where == "host" and _used(parts, hook))
+    parts.routing = resolve_routing(e, tuple(probe.fields), traced=traced, host=host)
+    for split in parts.splits.values():
+        needed = ["forward"] + ["metrics"] * (split.name != "train" and has_hook(e, "metrics"))
+        for hook in needed:
+            parts.routing.signatures[hook].fields_for(tuple(split.fields), f"a batch of split {split.name!r}")
+        split.check_device_fields(parts.routing.device_fields)
+    if "train" in parts.splits:
+        train = parts.splits["train"]
+        parts.total_steps = e.max_epochs * train.batches // e.accum
+
+
+def _used(parts: Parts, hook: str) -> bool:
+    if hook == "train_step":
+        return parts.manual
+    if hook == "loss":
+        return has_hook(parts.experiment, "loss") or not parts.manual
+    if hook == "train_metrics":
+        return has_hook(parts.experiment, hook) and not parts.manual
+    return hook == "forward" or has_hook(parts.experiment, hook)
+
+
+def _bind(parts: Parts, request: Request) -> None:
+    e = parts.experiment
+    words: dict[str, Any] = {
+        "schedules": request.schedules,
+        "origin": request.schedules_origin,
+        "total_steps": max(parts.total_steps, 1),
+        "monitor": parts.monitor,
+    }
+    if parts.manual:
+        state = jax.eval_shape(
+            lambda params, layers: manual_optimizers(parts, params, layers), parts.params, parts.state
+        )
+        parts.hyper = bind_manual(e, state, **words)
+    else:
+        parts.hyper = bind(e, parts.layout, **words)
+    if parts.hyper.plateaus and "train" in parts.splits and "val" not in parts.splits:
+        raise ConfigError("a plateau schedule without a `val` split", fix="return a val split, or drop the plateau")
+
+
+def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:
+    """The optimizer states of manual mode, as the experiment's `setup_optimizers` makes them."""
+    model = BoundModel(parts.model, train=True, key=parts.key)
+    return parts.experiment.setup_optimizers(model, params, state)
+
+
+def _build_optimizer(parts: Parts, request: Request) -> None:
+    e = parts.experiment
+    if not parts.manual:
+        parts.optimizer = Optimizer(e, parts.layout, parts.hyper, supplies_loss=True)
+        parts.anchors = jax.tree.map(np.asarray, parts.optimizer.anchors(parts.w0))
+        parts.anchor_checksums = parts.optimizer.anchor_checksums(parts.w0)
+        parts.anchors = parts.placement.put(parts.anchors)
+        parts.rule = parts.optimizer.rule
+    parts.w0 = None
+    _check_stop_rules(parts)
+
+
+def _check_stop_rules(parts: Parts) -> None:
+    e = parts.experiment
+    has_val = "val" in parts.splits
+    if e.early_stop is not None and not has_val:
+        raise ConfigError(
+            "early stopping without a `val` split", fix="return a val split from build_data, or unset early_stop"
+        )
+    if isinstance(e.checkpointer, Checkpointer):
+        keep = e.checkpointer.keep
+        if not has_val and all(isinstance(selector, Best) for selector in keep):
+            raise ConfigError(
+                "the checkpointer keeps only the best, and there is no `val` split to score them",
+                fix='keep = ["last(1)"], or return a val split',
+            )
+        if not any(isinstance(selector, Last) for selector in keep):
+            warnings.warn(
+                "the checkpointer keeps no last(n): the state training ends in is not kept, and a resume continues "
+                "from the newest kept epoch",
+                NitroWarning,
+                stacklevel=2,
+            )
+
+
+def _report(parts: Parts) -> None:
+    e = parts.experiment
+    parts.report.add("data", [_split_row(split) for split in parts.splits.values()])
+    parts.report.add("bindings", [asdict(row) | {"bound": ", ".join(row.bound)} for row in parts.hyper.bindings])
+    parts.report.add("parameter groups", [asdict(row) for row in parts.hyper.groups])
+    run: dict[str, Any] = {"seed": parts.seed, "max_epochs": e.max_epochs, "accum": e.accum, "steps": parts.total_steps}
+    run["devices"] = parts.placement.count
+    run["backend"] = parts.placement.devices[0].platform
+    parts.report.add("run", [run])
+
+
+def _split_row(split: Split) -> dict[str, Any]:
+    plan = split.prefetch
+    row: dict[str, Any] = {"split": split.name, "batches": split.batches, "batch size": split.batch_size}
+    if split.resident is not None:
+        return row | {"fed": "resident on the device"}
+    row |= {"fed": plan.path, "workers": plan.workers, "staged": plan.device_batches, "ordered": plan.ordered}
+    notes = [plan.note] if plan.note else []
+    if plan.skips_on_reentry:
+        notes.append("a resume inside an epoch reads the batches before it again")
+    return row | {"note": "; ".join(notes)} if notes else row

@@ -1,0 +1,131 @@
+"""When a run stops: early stopping, time, signals and requests."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
+
+from nitro_cli.errors import NitroWarning
+from nitro_cli.experiment import EarlyStopping
+from nitro_cli.metrics import check_scalar
+
+__all__ = ["EarlyStop", "StopRequest", "StopRule", "signals"]
+
+STOP_SIGNALS = {signal.SIGINT: "sigint", signal.SIGTERM: "sigterm", signal.SIGUSR1: "sigusr1"}
+
+
+@runtime_checkable
+class StopRule(Protocol):
+    """Decides after each validated epoch whether to stop. `state()` and `load_state(state)` are optional."""
+
+    def should_stop(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
+        """Return True when `epoch`, whose validation gave `metrics`, is the last."""
+
+
+class EarlyStop:
+    """The live form of `EarlyStopping`: its counters.
+
+    An epoch improves when it beats the best by more than `min_delta`, absolute, as Keras and Lightning count.
+    """
+
+    def __init__(self, rule: EarlyStopping, metric: str, mode: str) -> None:
+        self.rule = rule
+        self.metric = metric
+        self.mode = mode
+        self.best: float | None = None
+        self.wait = 0
+
+    def should_stop(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
+        """Count `epoch` and say whether patience is used up; a non-finite metric is an epoch without improvement."""
+        value = check_scalar(metrics.get(self.metric), f"early stopping on {self.metric!r}", metrics)
+        if self._improves(value):
+            self.best = value
+            self.wait = 0
+        else:
+            self.wait += 1
+        return self.wait >= self.rule.patience
+
+    def _improves(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self.best is None:
+            return True
+        gain = self.best - value if self.mode == "min" else value - self.best
+        return gain > self.rule.min_delta
+
+    def state(self) -> dict[str, Any]:
+        """The counters, for the checkpoint."""
+        return {"metric": self.metric, "mode": self.mode, "best": self.best, "wait": self.wait}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint's counters; under another metric or mode they start fresh, said."""
+        if (state["metric"], state["mode"]) != (self.metric, self.mode):
+            warnings.warn(
+                f"early stopping watched {state['metric']} ({state['mode']}) in the checkpoint and watches "
+                f"{self.metric} ({self.mode}) now: its counters start fresh",
+                NitroWarning,
+                stacklevel=2,
+            )
+            return
+        self.best = state["best"]
+        self.wait = state["wait"]
+
+
+class StopRequest:
+    """A stop asked for from outside: a signal, the clock, or `request_stop()`. Checked at every step boundary."""
+
+    def __init__(self) -> None:
+        self.cause: str | None = None
+        self._deadline: float | None = None
+
+    def limit(self, seconds: float | None) -> None:
+        """Ask for a stop by itself in `seconds` from now; None lifts the limit."""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def ask(self, cause: str) -> None:
+        """Stop at the next boundary; the first cause is the one reported."""
+        if self.cause is None:
+            self.cause = cause
+
+    def pending(self) -> bool:
+        """Whether the run must stop now."""
+        if self.cause is None and self._deadline is not None and time.monotonic() >= self._deadline:
+            self.cause = "max_time"
+        return self.cause is not None
+
+
+class signals:
+    """While inside, the stop signals become requests; a second one leaves at once.
+
+    Only the main thread of the main interpreter can own signal handlers: elsewhere nothing is installed. The old
+    handlers come back at the end, and child processes get the defaults.
+    """
+
+    def __init__(self, on_first: Callable[[str], None]) -> None:
+        self._on_first = on_first
+        self._previous: dict[signal.Signals, Any] = {}
+        self._seen = False
+
+    def __enter__(self) -> signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOP_SIGNALS:
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        which = signal.Signals(number)
+        if self._seen:
+            raise KeyboardInterrupt(STOP_SIGNALS[which])
+        self._seen = True
+        self._on_first(STOP_SIGNALS[which])

@@ -1,0 +1,314 @@
+"""One `train()`: the run on disk, the loop, stop rules, and how it ends."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from nitro_cli.errors import NitroWarning
+from nitro_cli.experiment import EarlyStopping
+from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
+from nitro_cli.programs import Program, StepPlan
+from nitro_cli.run.facts import program_facts
+from nitro_cli.run.loop import EpochSums, TrainLoop
+from nitro_cli.run.phases import Phase, PhaseName
+from nitro_cli.run.progress import Progress
+from nitro_cli.run.recording import Recorder
+from nitro_cli.run.restore import load_source, with_weights
+from nitro_cli.run.stopping import EarlyStop, StopRule, signals
+
+if TYPE_CHECKING:
+    from nitro_cli.run.handle import Nitro
+
+__all__ = ["TrainingSession"]
+
+
+class TrainingSession:
+    """Trains one handle, writing its run.
+
+    The loop asks the session for everything that is not a step: validation, stop rules, logging, saving.
+    """
+
+    def __init__(self, nitro: Nitro, own_run: str | None) -> None:
+        self.nitro = nitro
+        self._shapes_told = False
+        self._saved_at: tuple[int, int] | None = None
+        self._told: set[str] = set()
+        self._stop_rule = self._build_stop_rule()
+        if own_run is None:
+            self._continue_record()
+        self.recorder = Recorder.open(nitro, own_run)
+        self._loop = TrainLoop(nitro, self, self._plan())
+
+    def run(self) -> str:
+        """Train, and leave the run in the state that how it ended asks for; return the stop reason."""
+        nitro = self.nitro
+        reason = "error"
+        try:
+            if self._nothing_to_do():
+                source = nitro.parts.source
+                reason = (source.record.meta.get("stop_reason") if source is not None else None) or "completed"
+                return reason
+            nitro.stop.limit(nitro.parts.experiment.max_time)
+            with signals(self._signalled):
+                reason = self._loop.run()
+            nitro.set_phase(Phase(PhaseName.DONE))
+            return reason
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            nitro.release()
+            self._close(reason)
+
+    def _nothing_to_do(self) -> bool:
+        """A record already at its end trains nothing: say what to change."""
+        nitro, e = self.nitro, self.nitro.parts.experiment
+        if nitro.epoch >= e.max_epochs and nitro.parts.epoch_closed:
+            _say(f"the run is already at epoch {nitro.epoch} of max_epochs = {e.max_epochs}: raise max_epochs to go on")
+            return True
+        source = nitro.parts.source
+        if source is not None and source.kind == "resume" and source.record.meta.get("stop_reason") == "early_stop":
+            rule = self._stop_rule
+            if isinstance(rule, EarlyStop) and rule.wait >= rule.rule.patience:
+                _say(
+                    f"the run stopped early at epoch {nitro.epoch}, and the rule has not changed: raise "
+                    "early_stop.patience or unset early_stop to go on"
+                )
+                return True
+        return False
+
+    def _signalled(self, cause: str) -> None:
+        """A stop signal: with a step behind us the run stops at the next boundary, before that it just leaves."""
+        if self._loop.steps_dispatched:
+            self.nitro.stop.ask(cause)
+            return
+        self.nitro.stop.ask(cause)
+        raise KeyboardInterrupt(cause) if cause == "sigint" else SystemExit(143)
+
+    def _failed(self, error: BaseException) -> None:
+        self.nitro.set_phase(Phase(PhaseName.FAILED))
+
+    def _close(self, reason: str) -> None:
+        nitro = self.nitro
+        finished = self._loop.steps_finished > 0 or self.recorder.continued
+        if reason == "error" and not finished:
+            self.recorder.discard()
+            return
+        with Progress.phase("saving"):
+            self.recorder.close(reason)
+        nitro.state_saved = self._saved_at == (nitro.step, nitro.parts.position)
+        Progress.call("done", f"{reason}: {nitro.epoch}/{nitro.parts.experiment.max_epochs} epochs")
+
+    # What the loop asks for
+
+    def validate_epoch(self) -> dict[str, Any]:
+        """Metrics of the val split after an epoch; empty without one."""
+        nitro = self.nitro
+        if "val" not in nitro.parts.splits:
+            return {}
+        nitro.metrics = nitro.evaluate_in_training("val")
+        return nitro.metrics
+
+    def should_stop(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
+        """Ask the stop rule; without validation it is never asked."""
+        if self._stop_rule is None or not metrics:
+            return False
+        return bool(self._stop_rule.should_stop(epoch, metrics))
+
+    def observe(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
+        """Feed the epoch's metrics to plateau schedules; True when a value changed."""
+        if not metrics:
+            return False
+        announcements = self.nitro.parts.hyper.observe(epoch, metrics)
+        for text in announcements:
+            Progress.call("line", text)
+        return bool(announcements)
+
+    def close_epoch(
+        self, epoch: int, sums: EpochSums, metrics: Mapping[str, Any], wait: float, *, stop_reason: str | None
+    ) -> None:
+        """Log the epoch, add its history row, write its checkpoint."""
+        nitro, recorder = self.nitro, self.recorder
+        parts = nitro.parts
+        self._check_monitor(metrics)
+        scalars, _ = flatten_scalars(metrics)
+        step = nitro.step
+        if recorder.logger is not None:
+            if metrics:
+                self.log_metrics(
+                    {**scalars, **parts.hyper.plateau_scales()}, step=step, epoch=epoch, context="validate"
+                )
+            self.log_metrics({"data/wait_frac": wait}, step=step, epoch=epoch, context="data")
+        row = {"epoch": epoch, "step": step, "train_loss": sums.mean, **metrics}
+        nitro.history.append(row)
+        recorder.history.write(encode_row(row))
+        parts.epoch_closed = True
+        if stop_reason is None and epoch >= parts.experiment.max_epochs:
+            stop_reason = "completed"
+        self._save(sums, metrics=metrics, resume_point=False, stop_reason=stop_reason)
+
+    def save_resume_point(self, sums: EpochSums, *, stop_reason: str | None = None) -> None:
+        """Write where training is, unscored, whatever retention says."""
+        if self._saved_at != (self.nitro.step, self.nitro.parts.position):
+            self._save(sums, metrics={}, resume_point=True, stop_reason=stop_reason)
+
+    def _save(
+        self, sums: EpochSums, *, metrics: Mapping[str, Any], resume_point: bool, stop_reason: str | None
+    ) -> None:
+        nitro = self.nitro
+        if nitro.parts.experiment.checkpointer is None:
+            return
+        before = nitro.phase
+        nitro.set_phase(Phase(PhaseName.CHECKPOINTING))
+        written = self.recorder.save(
+            nitro,
+            sums,
+            rules=self._rule_states(),
+            metrics=metrics,
+            resume_point=resume_point,
+            stop_reason=stop_reason,
+        )
+        if written is not None:
+            self._saved_at = (nitro.step, nitro.parts.position)
+        if before.name is PhaseName.TRAINING and resume_point:
+            nitro.set_phase(before)
+
+    def _check_monitor(self, metrics: Mapping[str, Any]) -> None:
+        """The monitored metric must be there every epoch; a non-finite one counts as a bad epoch."""
+        monitor = self.nitro.parts.monitor
+        if monitor is None or not metrics:
+            return
+        value = check_scalar(metrics.get(monitor.metric), f"monitor {monitor.metric!r}", metrics)
+        if not math.isfinite(value):
+            warnings.warn(
+                f"{monitor.metric} is {value} at epoch {self.nitro.epoch}: a bad epoch for every rule that follows it",
+                NitroWarning,
+                stacklevel=2,
+            )
+
+    def log_metrics(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> None:
+        """One line of the log."""
+        if self.recorder.logger is not None:
+            self.recorder.logger.log_metrics(metrics, step=step, epoch=epoch, context=context)
+
+    def host_train_metrics(self, outputs: Any, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Train metrics that run on the host, of one micro-batch."""
+        parts = self.nitro.parts
+        outputs = jax.tree.map(np.asarray, outputs)
+        returned = parts.host_view().train_metrics(outputs, **parts.routing.kwargs("train_metrics", batch))
+        return {str(name): float(value) for name, value in returned.items()}
+
+    def note_train_shape(self, signature: Any, known: Mapping[Any, Program], program: Program) -> None:
+        """Say once that batches of another shape cost another compile, naming what differed."""
+        if known and not self._shapes_told:
+            self._shapes_told = True
+            first = next(iter(known))
+            changed = [
+                f"{a[0]}: {a[1]} {a[2]} before, {b[1]} {b[2]} now"
+                for a, b in zip(first, signature, strict=False)
+                if a != b
+            ]
+            warnings.warn(
+                "the training program is compiled again for a batch of another shape: "
+                + ("; ".join(changed) or f"{first} before, {signature} now"),
+                NitroWarning,
+                stacklevel=2,
+            )
+
+    def note_compiled(self, purpose: str) -> None:
+        """Add a program's cost to the run's record and log, once per purpose."""
+        if purpose in self._told:
+            return
+        self._told.add(purpose)
+        self.recorder.write_run_json(self.nitro)
+        if self.recorder.logger is not None:
+            self.recorder.logger.log_other(f"program/{purpose}", program_facts(self.nitro.programs[purpose]))
+
+    def device_changed(self) -> None:
+        """A Device field of the live handle has a new value."""
+        self._loop.device_changed()
+
+    def restore_best(self, wanted: Any) -> str | None:
+        """End holding the best checkpoint's weights, or an `Average`'s, if asked; returns what they are, or None."""
+        if not wanted:
+            return None
+        nitro = self.nitro
+        if self.best() is None:
+            _say("restore_best: no checkpoint of this run is scored, the final weights stay")
+            return None
+        spec = (self.recorder.store.id, "best" if wanted is True else wanted)
+        source = load_source(spec, None, root=nitro.run_dir, monitor=nitro.parts.monitor)
+        assert source is not None
+        nitro.carry = with_weights(nitro.carry, source, nitro.parts.placement)
+        nitro.checkpoint_source = source.text
+        return source.text
+
+    def best(self) -> dict[str, Any] | None:
+        """Score, metric, mode and path of the best checkpoint of the run, or None."""
+        return self.recorder.best(self.nitro)
+
+    # Rules and their counters
+
+    def _build_stop_rule(self) -> StopRule | None:
+        parts = self.nitro.parts
+        rule = parts.experiment.early_stop
+        if isinstance(rule, EarlyStopping):
+            monitor = parts.monitor
+            metric = rule.metric or (monitor.metric if monitor is not None else "")
+            mode = rule.mode or (monitor.mode if monitor is not None else "min")
+            return EarlyStop(rule, metric, mode)
+        return rule
+
+    def _rule_states(self) -> dict[str, Any]:
+        """The counters of the stop rule and of plateaus, for the record."""
+        ask = getattr(self._stop_rule, "state", None)
+        return {"early_stop": ask() if ask is not None else None, "schedules": self.nitro.parts.hyper.state()}
+
+    def _continue_record(self) -> None:
+        """Take counters and history from the record that a resume starts from."""
+        source = self.nitro.parts.source
+        if source is None or source.kind != "resume":
+            return
+        meta = source.record.meta
+        held = meta.get("rules", {})
+        rule = self._stop_rule
+        if rule is not None and held.get("early_stop") is not None:
+            if hasattr(rule, "load_state"):
+                rule.load_state(held["early_stop"])
+            else:
+                _say(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
+        if held.get("schedules"):
+            self.nitro.parts.hyper.load_state(held["schedules"])
+        for row in History.from_json_rows(meta.get("history", [])):
+            self.nitro.history.append(row)
+
+    def _plan(self) -> StepPlan:
+        parts = self.nitro.parts
+        e = parts.experiment
+        train = parts.splits["train"]
+        host_metrics = parts.host_train_metrics
+        resident = train.resident is not None and not host_metrics and parts.placement.count == 1
+        return StepPlan(
+            experiment=e,
+            routing=parts.routing,
+            model=parts.model,
+            optimizer=parts.optimizer,
+            hyper=parts.hyper,
+            rule=parts.rule,
+            accum=e.accum,
+            check_divergence=e.check_divergence,
+            ema=e.ema is not None,
+            resident=resident,
+            manual=parts.manual,
+            outputs_to_host=host_metrics,
+        )
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, NitroWarning, stacklevel=3)
