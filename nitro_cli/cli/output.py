@@ -56,8 +56,12 @@ class Output:
     def show(self, *renderables: RenderableType) -> None:
         """Write data with rich; plain text when stdout is no terminal."""
         console = make_console(stderr=False)
-        for renderable in renderables:
-            console.print(renderable, markup=False, highlight=False)
+        if console.is_terminal:
+            console.print(*renderables, sep="\n", markup=False, highlight=False)
+            return
+        with console.capture() as captured:
+            console.print(*renderables, sep="\n", markup=False, highlight=False)
+        self.text("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def note(self, text: str, *, always: bool = False) -> None:
         """Tell a person something on stderr; silent under `--quiet` and `--json` unless `always`."""

@@ -1,0 +1,83 @@
+"""`nitro average`: several checkpoints of a run as one record."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nitro_cli.cli.options import RunChoice, RunDir
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.render.reporter import progress_shown
+from nitro_cli.cli.run_places import RunPlace, find_run
+from nitro_cli.errors import ConfigError, ExitCode
+
+__all__ = ["run"]
+
+
+class StateFrom(StrEnum):
+    """Which of the averaged checkpoints gives the layer state."""
+
+    LATEST = "latest"
+    BEST = "best"
+
+
+def run(
+    output: Output,
+    run_dir: RunDir = None,
+    select: Annotated[str, typer.Option("--select", metavar="S", help="Checkpoints to average: last(10), best(5, among=last(20)), epochs(5:10).")] = "last(10)",
+    run_id: RunChoice = None,
+    save: Annotated[
+        str | None, typer.Option("--save", metavar="PATH", help="New record to write; below the run's averages/ by default.")
+    ] = None,
+    load_ema: Annotated[bool, typer.Option("--load-ema", help="Average the moving averages instead of the raw weights.")] = False,
+    state: Annotated[StateFrom, typer.Option("--state", help="Checkpoint that gives the layer state.")] = StateFrom.LATEST,
+    evaluate: Annotated[
+        str | None, typer.Option("--evaluate", metavar="SPLIT", help="Also evaluate the average on this split.")
+    ] = None,
+) -> int:
+    """Average checkpoints of one run into an ordinary record that says what it averaged."""
+    from nitro_cli.checkpoints import average_checkpoints
+    from nitro_cli.experiment import Average, parse_selector
+
+    place = find_run(run_dir, run_id, with_checkpoints=True)
+    selector = parse_selector(select)
+    if isinstance(selector, Average):
+        raise ConfigError(f"--select {select} is an average already", fix="give the selector inside it")
+    target = Path(save) if save is not None else place.path / "averages" / _file_name(select, load_ema)
+    record = average_checkpoints(
+        place.root, place.id, Average(selector, state=state.value), save=target, ema=load_ema
+    )
+    facts = record.meta["averaged_from"]
+    metrics = _evaluated(output, place, target, evaluate) if evaluate is not None else None
+    if output.json:
+        more = {} if metrics is None else {"split": evaluate, "metrics": metrics}
+        output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts, **more)
+        return ExitCode.OK
+    output.text(str(target))
+    epochs = ", ".join(str(epoch) for epoch in facts["epochs"])
+    output.note(f"the mean of {len(facts['epochs'])} checkpoints of run {place.id}: epochs {epochs}")
+    if metrics is None:
+        output.note(f"next:\n  nitro evaluate {target}")
+    return ExitCode.OK
+
+
+def _file_name(select: str, ema: bool) -> str:
+    """`last(10)` as `average-last-10`."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", select).strip("-")
+    return f"average-{words}" + ("-ema" if ema else "")
+
+
+def _evaluated(output: Output, place: RunPlace, path: Path, split: str) -> dict[str, Any]:
+    from nitro_cli.cli.evaluation import open_handle, show_metrics
+    from nitro_cli.cli.targets import Overrides, resolve_target
+
+    with progress_shown(output):
+        target = resolve_target(str(path), Overrides())
+        metrics = open_handle(output, target).evaluate(split)
+    if not output.json:
+        show_metrics(output, target, split, metrics, path)
+    return metrics

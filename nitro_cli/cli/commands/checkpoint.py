@@ -1,0 +1,143 @@
+"""`nitro checkpoint`: look into checkpoints, verify them, delete them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nitro_cli.cli.options import Yes
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.render.tables import number, size, table
+from nitro_cli.errors import ConfigError, ExitCode
+
+__all__ = ["info", "prune", "verify"]
+
+CheckpointPath = Annotated[str, typer.Argument(metavar="PATH", help="Directory of a checkpoint.")]
+AnyPath = Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, a run, or a run directory.")]
+RunPath = Annotated[str, typer.Argument(metavar="PATH", help="A run, or a run directory.")]
+
+
+def info(
+    output: Output,
+    path: CheckpointPath,
+    leaves: Annotated[bool, typer.Option("--leaves", help="List every array with its shape and dtype.")] = False,
+) -> int:
+    """Metadata of a checkpoint, without its arrays."""
+    from nitro_cli.checkpoints import checkpoint_info
+
+    found = checkpoint_info(path)
+    if output.json:
+        shapes = {name: {"dtype": s.dtype, "shape": s.shape, "kind": s.kind} for name, s in found.leaves.items()}
+        output.document(
+            path=found.path, format=found.format, framework=found.framework, versions=found.versions,
+            written=found.written, entry=found.entry, size=found.size, parameters=found.parameters, meta=found.meta,
+            leaves=shapes,
+        )  # fmt: skip
+        return ExitCode.OK
+    output.show(table(["checkpoint", found.path.name], _facts(found), fold=(1,)))
+    metrics = found.meta.get("metrics") or {}
+    if metrics:
+        output.show(table(["metric", "value"], [[k, number(v, 6)] for k, v in metrics.items()], right=(1,), title="\nmetrics"))
+    if leaves:
+        rows = [[name, s.dtype, "x".join(map(str, s.shape)) or "scalar"] for name, s in found.leaves.items()]
+        output.show(table(["leaf", "dtype", "shape"], rows, fold=(0,), title="\narrays"))
+    return ExitCode.OK
+
+
+def _facts(found: Any) -> list[list[Any]]:
+    meta = found.meta
+    averaged = meta.get("averaged_from")
+    rows = [
+        ["experiment", (meta.get("experiment") or {}).get("name")],
+        ["preset", meta.get("preset")],
+        ["epoch", meta.get("epoch")],
+        ["step", meta.get("step")],
+        ["seed", meta.get("seed")],
+        ["written", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.written))],
+        ["size", size(found.size)],
+        ["parameters", f"{found.parameters:,}"],
+        ["nitro", found.framework],
+        ["format", found.format],
+    ]
+    if averaged:
+        rows.append(["average of", f"{averaged['spec']} of run {averaged['run']}: epochs {averaged['epochs']}"])
+    if meta.get("stop_reason"):
+        rows.append(["stopped", meta["stop_reason"]])
+    return rows
+
+
+def verify(output: Output, path: AnyPath) -> int:
+    """Check size and SHA-256 of every file of a checkpoint, of a run's checkpoints, or of a whole directory's.
+
+    The exit code is 5 when one is damaged.
+    """
+    from nitro_cli.checkpoints import verify as verify_all
+
+    found = verify_all(path)
+    damaged = [outcome for outcome in found if not outcome.ok]
+    if output.json:
+        output.document(checkpoints=[outcome.as_json() for outcome in found], damaged=len(damaged))
+    else:
+        rows = [["ok" if o.ok else "DAMAGED", o.path, size(o.size) if o.ok else "-"] for o in found]
+        output.show(table(["", "checkpoint", "size"], rows, right=(2,), fold=(1,)))
+        for outcome in damaged:
+            error = outcome.error
+            output.complain(f"{outcome.path}: {error.why or error.what}" + (f" ({error.where})" if error.where else ""))
+    return ExitCode.INTEGRITY if damaged else ExitCode.OK
+
+
+def prune(
+    output: Output,
+    path: RunPath,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="S", help="Selector of what stays, such as best(3) or last(1); may be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    yes: Yes = False,
+) -> int:
+    """Delete checkpoints that no --keep selects, and what damage and kills left behind.
+
+    Without --keep only quarantined checkpoints and left-over temporaries go. Asks on a terminal and needs --yes
+    elsewhere.
+    """
+    from nitro_cli.checkpoints import prune as delete
+    from nitro_cli.experiment import parse_selector
+
+    selectors = [parse_selector(text) for text in keep] if keep else None
+    listed = delete(path, keep=selectors)
+    total = sum(item.size for item in listed)
+    if listed and not dry_run and not yes:
+        _ask(output, listed, total)
+    gone = delete(path, keep=selectors, delete=True) if listed and not dry_run else []
+    if output.json:
+        output.document(deleted=bool(gone), checkpoints=[item.as_json() for item in gone or listed], bytes=total)
+        return ExitCode.OK
+    if not listed:
+        output.note("nothing to delete", always=True)
+    elif dry_run:
+        output.show(_table(listed))
+        output.note(f"{len(listed)} directories, {size(total)}; nothing was deleted")
+    else:
+        output.text(f"deleted {len(gone)} directories, {size(sum(item.size for item in gone))}")
+    return ExitCode.OK
+
+
+def _ask(output: Output, listed: list[Any], total: int) -> None:
+    if output.json or not (sys.stdin is not None and sys.stdin.isatty()):
+        raise ConfigError(
+            f"{len(listed)} directories, {size(total)}, would be deleted",
+            why="nobody can be asked: this is no terminal",
+            fix="give --yes to delete, --dry-run to see them",
+        )
+    output.show(_table(listed))
+    typer.confirm(f"delete these {len(listed)} directories, {size(total)}?", abort=True, err=True)
+
+
+def _table(listed: list[Any]) -> Any:
+    rows = [[item.run, Path(item.path).name, item.epoch, item.reason, size(item.size)] for item in listed]
+    return table(["run", "checkpoint", "epoch", "why", "size"], rows, right=(2, 4), fold=(1,))

@@ -1,0 +1,115 @@
+"""`nitro doctor`: whether everything a run needs is there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.render.tables import size, table
+from nitro_cli.errors import ExitCode, NitroError
+
+__all__ = ["run"]
+
+_REQUIRED = ("jax", "jaxlib", "optax", "orbax-checkpoint", "pydantic", "numpy", "typer", "rich", "tomli-w", "filelock", "platformdirs")
+_EXTRAS = {
+    "flax": "flax", "equinox": "equinox", "plot": "matplotlib", "tensorboard": "tensorboardX", "mlflow": "mlflow",
+    "wandb": "wandb", "trackio": "trackio",
+}  # fmt: skip
+_LITTLE_DISK = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class _Check:
+    name: str
+    status: str  # ok, note, FAILS
+    detail: str
+    fix: str | None = None
+
+
+def run(output: Output) -> int:
+    """Check the installation: packages, devices, program cache, disk, plugins. The exit code is 1 when something fails."""
+    checks = [*_packages(), *_machine(), *_places(), *_plugins()]
+    failing = [check for check in checks if check.status == "FAILS"]
+    if output.json:
+        rows = [{"name": c.name, "status": c.status.lower(), "detail": c.detail, "fix": c.fix} for c in checks]
+        output.document(checks=rows, ok=not failing)
+    else:
+        output.show(table(["check", "", "found"], [[c.name, c.status, c.detail] for c in checks], fold=(2,)))
+        for check in checks:
+            if check.fix:
+                output.complain(f"{check.name}: {check.fix}")
+    return ExitCode.FAILED if failing else ExitCode.OK
+
+
+def _packages() -> Iterator[_Check]:
+    yield _Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
+    found: dict[str, str] = {}
+    for name in ("nitro-cli", *_REQUIRED):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            kind = "note" if name == "nitro-cli" else "FAILS"
+            yield _Check(name, kind, "not installed", f"pip install {name}")
+    yield _Check("packages", "ok", ", ".join(f"{name} {version}" for name, version in found.items()))
+    if found.get("jax", "").rpartition(".")[0] != found.get("jaxlib", "").rpartition(".")[0]:
+        yield _Check("jax and jaxlib", "FAILS", f"{found.get('jax')} and {found.get('jaxlib')}", "pip install -U jax jaxlib")
+    there = [extra for extra, module in _EXTRAS.items() if find_spec(module) is not None]
+    missing = [extra for extra in _EXTRAS if extra not in there]
+    yield _Check("extras", "ok", f"{', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+
+
+def _machine() -> Iterator[_Check]:
+    try:
+        import jax
+
+        devices = jax.local_devices()
+        total = float(jax.jit(lambda x: (x * 2).sum())(jax.numpy.ones(4)))
+    except Exception as error:
+        yield _Check("jax", "FAILS", f"{type(error).__name__}: {error}".splitlines()[0], "see the installation page of JAX")
+        return
+    kinds = ", ".join(sorted({device.device_kind for device in devices}))
+    works = "computes" if total == 8.0 else f"computes wrongly: {total}"
+    yield _Check("jax", "ok" if total == 8.0 else "FAILS", f"{jax.default_backend()}, {len(devices)} x {kinds}, {works}")
+    if jax.default_backend() == "cpu" and Path("/proc/driver/nvidia/version").exists():
+        yield _Check("gpu", "note", "there is an NVIDIA driver, and JAX uses the CPU", "pip install -U 'jax[cuda12]'")
+
+
+def _places() -> Iterator[_Check]:
+    from nitro_cli.programs import cache_info
+
+    cache = cache_info()
+    if cache.path is None:
+        yield _Check("program cache", "note", "off")
+    else:
+        status = "ok" if cache.writable else "note"
+        fix = None if cache.writable else "set NITRO_CACHE_DIR to a directory that can be written"
+        yield _Check("program cache", status, f"{cache.path}, {cache.entries} programs, {size(cache.bytes)}", fix)
+    here = Path("runs") if Path("runs").is_dir() else Path()
+    free = shutil.disk_usage(here).free
+    little = free < _LITTLE_DISK
+    yield _Check("disk", "note" if little else "ok", f"{size(free)} free for {here.absolute()}")
+    if not os.access(here, os.W_OK):
+        yield _Check("disk", "FAILS", f"{here.absolute()} cannot be written", "run from another directory, or give --run-dir")
+
+
+def _plugins() -> Iterator[_Check]:
+    from nitro_cli.registry import list_experiments
+
+    try:
+        refs = list_experiments()
+    except NitroError as error:
+        yield _Check("experiments", "FAILS", error.what, error.fix)
+        return
+    good = [ref.name for ref in refs if ref.error is None]
+    yield _Check("experiments", "ok", ", ".join(good) or "none found; `nitro new NAME` writes a project with one")
+    for ref in refs:
+        if ref.error is not None:
+            yield _Check(f"experiment {ref.name}", "note", f"broken: {ref.error}")

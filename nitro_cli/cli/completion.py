@@ -1,0 +1,107 @@
+"""What the shell completes: names from package metadata, parsed files and manifests. Nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+__all__ = ["experiments", "fields", "presets", "run_ids", "runs", "targets"]
+
+
+def experiments(incomplete: str) -> list[tuple[str, str]]:
+    """Names of experiments, each with where it comes from."""
+    from nitro_cli.registry import list_experiments
+
+    found = [(ref.name, ref.distribution or ref.source) for ref in list_experiments() if ref.error is None]
+    return [(name, help) for name, help in found if name.startswith(incomplete)]
+
+
+def presets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Presets of the experiment on the command line."""
+    ref = _experiment(ctx)
+    if ref is None:
+        return []
+    from nitro_cli.registry import list_presets
+
+    return [name for name in list_presets(ref) if name.startswith(incomplete)]
+
+
+def runs(incomplete: str) -> list[tuple[str, str]]:
+    """Run directories and run ids under `runs/`."""
+    found: list[tuple[str, str]] = []
+    for root, manifest in _manifests():
+        found.append((str(root), f"{len(manifest.runs)} runs"))
+        found += [(run, f"{info.status} in {root}") for run, info in manifest.runs.items()]
+    return [(name, help) for name, help in found if name.startswith(incomplete)]
+
+
+def run_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Run ids of the directory on the command line, or of all under `runs/`."""
+    given = ctx.params.get("run_dir") or ctx.params.get("target")
+    found = []
+    for root, manifest in _manifests():
+        if given is None or Path(given) == root:
+            found += [(run, f"{info.status}, preset {info.preset}") for run, info in manifest.runs.items()]
+    return [(name, help) for name, help in found if name.startswith(incomplete)]
+
+
+def targets(incomplete: str) -> list[tuple[str, str]]:
+    """Experiments, then runs."""
+    return experiments(incomplete) + runs(incomplete)
+
+
+def fields(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Fields of the experiment on the command line and run knobs, as `name=`."""
+    from nitro_cli.cli.knob_flags import KNOB_HELP
+
+    ref = _experiment(ctx)
+    own = list(_declared(ref.file, ref.class_name)) if ref is not None and ref.file is not None else []
+    return [f"{name}=" for name in dict.fromkeys([*own, *KNOB_HELP, "schedules."]) if name.startswith(incomplete)]
+
+
+def _experiment(ctx: typer.Context) -> Any:
+    name = ctx.params.get("experiment") or ctx.params.get("target")
+    if not name:
+        return None
+    from nitro_cli.errors import NitroError
+    from nitro_cli.registry import find_experiment
+
+    try:
+        return find_experiment(name)
+    except NitroError:
+        return None
+
+
+def _manifests() -> Iterator[tuple[Path, Any]]:
+    from nitro_cli.checkpoints import read_manifest
+    from nitro_cli.cli.run_places import run_roots
+    from nitro_cli.errors import NitroError
+
+    for root in run_roots():
+        try:
+            yield root, read_manifest(root)
+        except NitroError:
+            continue
+
+
+def _declared(file: Path, name: str) -> Iterator[str]:
+    """Names annotated in the body of a class and of its bases in the same file."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    waiting, seen = [name], set()
+    while waiting:
+        node = classes.get(waiting.pop(0))
+        if node is None or node.name in seen:
+            continue
+        seen.add(node.name)
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                yield statement.target.id
+        waiting += [base.id for base in node.bases if isinstance(base, ast.Name)]

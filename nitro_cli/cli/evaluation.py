@@ -1,0 +1,67 @@
+"""A handle on a target, for the commands that only use what was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.targets import Target
+
+if TYPE_CHECKING:
+    from nitro_cli.run import Nitro
+
+__all__ = ["open_handle", "show_metrics"]
+
+
+def open_handle(output: Output, target: Target, *, data: Any = None) -> Nitro:
+    """Build the handle of a target: its experiment with its weights, nothing trained."""
+    from nitro_cli.run import Nitro
+
+    resolved = target.resolved
+    if target.said:
+        output.note(target.said)
+    nitro = Nitro(
+        resolved.experiment,
+        data=data,
+        weights=target.weights,
+        load_ema=_wants_ema(target),
+        schedules=resolved.schedules,
+        preset=resolved.preset,
+    )
+    if output.verbose:
+        output.note(str(nitro.report))
+    return nitro
+
+
+def _wants_ema(target: Target) -> bool:
+    """Whether the checkpoint has an average of its weights, and nothing asks for the raw ones."""
+    if target.checkpoint is None or target.resolved.experiment.eval_weights == "raw":
+        return False
+    from nitro_cli.checkpoints import record_info
+
+    return any(leaf.startswith("ema/") for leaf in record_info(target.checkpoint).leaves)
+
+
+def show_metrics(output: Output, target: Target, split: str, metrics: dict[str, Any], checkpoint: Path | None) -> None:
+    """The result of an evaluation: a table, or the document of validate and evaluate."""
+    if output.json:
+        output.document(
+            experiment=target.resolved.name,
+            run=target.run,
+            checkpoint=checkpoint if checkpoint is not None else target.weights,
+            split=split,
+            metrics=metrics,
+        )
+        return
+    from nitro_cli.cli.render.tables import number, table
+
+    scalars = [[name, number(value, 6)] for name, value in metrics.items() if _is_scalar(value)]
+    output.show(table([f"{split} metric", "value"], scalars, right=(1,)))
+    others = [name for name, value in metrics.items() if not _is_scalar(value)]
+    if others:
+        output.note(f"not tabulated: {', '.join(others)}; --json has them")
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float) or getattr(value, "shape", None) == ()

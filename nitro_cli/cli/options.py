@@ -1,0 +1,102 @@
+"""The options that several commands share, spelled once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nitro_cli.cli import completion
+
+__all__ = [
+    "CacheDir",
+    "CheckpointChoice",
+    "ExperimentName",
+    "Force",
+    "OptionalTarget",
+    "Preset",
+    "RunChoice",
+    "RunDir",
+    "Sets",
+    "Split",
+    "Unsets",
+    "Weights",
+    "Yes",
+]
+
+CacheDir = Annotated[
+    str | None,
+    typer.Option("--cache-dir", metavar="DIR", help="Where compiled programs are kept between processes; off for nowhere."),
+]
+ExperimentName = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXP",
+        help="Experiment: a name, path/to/file.py:Class or package.module:Class.",
+        autocompletion=completion.experiments,
+    ),
+]
+OptionalTarget = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="Experiment, run directory, run id or checkpoint path; the newest run under runs/ by default.",
+        autocompletion=completion.targets,
+        show_default=False,
+    ),
+]
+RunDir = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN_DIR]",
+        help="Run directory, a run's own directory, or a run id; the newest run under runs/ by default.",
+        autocompletion=completion.runs,
+        show_default=False,
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", "-p", metavar="P", help="Preset of the experiment.", autocompletion=completion.presets),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="K=V",
+        help="Set a field or schedule, such as width=256 or schedules.learning_rate.peak=3e-4; may be repeated.",
+        autocompletion=completion.fields,
+    ),
+]
+Unsets = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="K", help="Set a field to none; may be repeated.", autocompletion=completion.fields),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="S",
+        help="Weights to start from: a checkpoint path, or run:checkpoint such as latest:best.",
+    ),
+]
+RunChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="ID",
+        help="Run of the directory, by id or unique prefix; the newest by default.",
+        autocompletion=completion.run_ids,
+    ),
+]
+CheckpointChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="C",
+        help="best, latest, or a checkpoint's name or unique prefix; the best by default.",
+    ),
+]
+Split = Annotated[str, typer.Option("--split", metavar="SPLIT", help="Split to evaluate.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]

@@ -1,0 +1,172 @@
+"""From what a user writes to a run on disk: a directory, a run's own directory, an id, or nothing."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nitro_cli.errors import NitroWarning, RunNotFoundError, nearest
+
+if TYPE_CHECKING:
+    from nitro_cli.checkpoints import RunSummary
+
+__all__ = ["HOME", "RunPlace", "choose_run", "find_run", "is_run_directory", "is_run_root", "run_roots", "summaries"]
+
+HOME = Path("runs")
+_DEEPEST = 4
+
+
+@dataclass(frozen=True)
+class RunPlace:
+    """One run.
+
+    Args:
+        root: the run directory that it shares with others.
+        id: its id.
+        chosen: whether the user named it, rather than its being the newest.
+    """
+
+    root: Path
+    id: str
+    chosen: bool = True
+
+    @property
+    def path(self) -> Path:
+        """The run's own directory."""
+        return self.root / self.id
+
+    @property
+    def config(self) -> Path:
+        """Its configuration."""
+        return self.path / "config.toml"
+
+
+def is_run_root(path: Path) -> bool:
+    """Whether a directory holds runs."""
+    return (path / "manifest.json").is_file()
+
+
+def is_run_directory(path: Path) -> bool:
+    """Whether a directory is one run."""
+    return (path / "run.json").is_file() or (path / "config.toml").is_file() and is_run_root(path.parent)
+
+
+def run_roots(home: Path = HOME) -> Iterator[Path]:
+    """The run directories at and below `home`, sorted."""
+    if not home.is_dir():
+        return
+    base = len(home.parts)
+    for folder, inner, files in os.walk(home):
+        path = Path(folder)
+        if "manifest.json" in files:
+            yield path
+            inner.clear()
+        elif len(path.parts) - base >= _DEEPEST:
+            inner.clear()
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+
+
+def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool = False) -> RunPlace:
+    """Find the run that `text` names.
+
+    Args:
+        text: a run directory, a run's own directory, an id or unique prefix of a run under `runs/`, or None for the
+            newest run under `runs/`.
+        run: with a run directory, the id or unique prefix of one of its runs; the newest by default.
+        with_checkpoints: whether the newest of all must have a checkpoint.
+
+    Raises:
+        RunNotFoundError: there is no such run; the directories searched and the nearest ids are named.
+    """
+    if text is None:
+        return _by_id(run) if run is not None else _newest_of_all(with_checkpoints)
+    path = Path(text)
+    if is_run_root(path):
+        return choose_run(path, run)
+    if is_run_directory(path):
+        return RunPlace(path.parent, path.name)
+    if path.is_dir():
+        roots = list(run_roots(path))
+        if len(roots) == 1:
+            return choose_run(roots[0], run)
+        raise RunNotFoundError(
+            f"{path} is no run directory",
+            where=str(path),
+            why=f"it holds {len(roots)} of them" if roots else "it holds no manifest.json and no run",
+            nearest=[str(root) for root in roots[:3]],
+            fix="name a run directory, such as runs/MnistMLP" + ("; `nitro runs DIR --rescan` rebuilds a lost manifest" if not roots else ""),
+        )
+    if os.sep in text:
+        siblings = [str(p) for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+        raise RunNotFoundError(f"there is no directory {path}", nearest=nearest(str(path), siblings), fix="`nitro runs` lists all")
+    return _by_id(text)
+
+
+def choose_run(root: Path, run: str | None) -> RunPlace:
+    """One run of a directory: by id or unique prefix, else the newest.
+
+    Raises:
+        RunNotFoundError: there is none; those there are are named.
+    """
+    held = summaries(root)
+    if run is None or run == "latest":
+        if not held:
+            raise RunNotFoundError(f"{root} holds no run", where=str(root), fix="`nitro train EXP` makes one")
+        return RunPlace(root, held[0].id, chosen=run is not None)
+    found = [summary.id for summary in held if summary.id.startswith(run)]
+    if len(found) == 1:
+        return RunPlace(root, found[0])
+    raise _no_such(run, found, [summary.id for summary in held], str(root))
+
+
+def summaries(root: Path) -> list[RunSummary]:
+    """The runs of a directory, newest first, without the warning about checkpoints that are gone."""
+    from nitro_cli.checkpoints import runs
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NitroWarning)
+        return runs(root)
+
+
+def _by_id(text: str) -> RunPlace:
+    known = {summary.id: root for root in run_roots() for summary in summaries(root)}
+    found = [name for name in known if name.startswith(text)]
+    if len(found) == 1:
+        return RunPlace(known[found[0]], found[0])
+    raise _no_such(text, found, list(known), str(HOME))
+
+
+def _no_such(text: str, found: list[str], known: list[str], where: str) -> RunNotFoundError:
+    if found:
+        return RunNotFoundError(
+            f"{len(found)} runs begin with {text}", where=where, nearest=found[:5], fix="give more of the id"
+        )
+    held = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    return RunNotFoundError(
+        f"there is no run {text}",
+        where=where,
+        why=f"the runs there: {held}" if known else "there are no runs",
+        nearest=nearest(text, known),
+        fix="`nitro runs` lists all runs under runs/",
+    )
+
+
+def _newest_of_all(with_checkpoints: bool) -> RunPlace:
+    found = [
+        (summary.written, root, summary.id)
+        for root in run_roots()
+        for summary in summaries(root)
+        if summary.checkpoints or not with_checkpoints
+    ]
+    if not found:
+        raise RunNotFoundError(
+            "there is no run under runs/" + (" that has a checkpoint" if with_checkpoints else ""),
+            where=str(HOME.absolute()),
+            fix="train one with `nitro train EXP`, or name a run directory",
+        )
+    _, root, run = max(found)
+    return RunPlace(root, run, chosen=False)

@@ -1,0 +1,249 @@
+"""From TARGET to an experiment and the weights to use it with."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.cli.run_places import HOME, RunPlace, find_run, is_run_directory, is_run_root, summaries
+from nitro_cli.errors import (
+    CheckpointNotFoundError,
+    ConfigError,
+    ExperimentNotFoundError,
+    NotFoundError,
+    RunNotFoundError,
+    nearest,
+)
+
+if TYPE_CHECKING:
+    from nitro_cli.checkpoints import AverageRef, CheckpointRef, RunSummary
+    from nitro_cli.registry import Resolved
+
+__all__ = ["Overrides", "Target", "find_weights", "resolve_target", "run_root"]
+
+RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line says over the target's own configuration."""
+
+    preset: str | None = None
+    sets: Sequence[str] = ()
+    unsets: Sequence[str] = ()
+    flags: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What TARGET means.
+
+    Args:
+        resolved: the experiment with its values.
+        weights: what to give `Nitro(weights=...)`; None for fresh ones.
+        run: id of the run, when it is one.
+        checkpoint: the checkpoint, when it is one.
+        said: what was chosen where the user left it open; empty when nothing was.
+    """
+
+    resolved: Resolved
+    weights: str | None
+    run: str | None = None
+    checkpoint: Path | None = None
+    said: str = ""
+
+
+def resolve_target(
+    text: str | None,
+    overrides: Overrides,
+    *,
+    weights: str | None = None,
+    run: str | None = None,
+    checkpoint: str | None = None,
+) -> Target:
+    """Find what TARGET names.
+
+    Args:
+        text: an experiment's name, a run directory, a run's own directory, a run id, a checkpoint path, or None for the
+            newest run under `runs/`.
+        overrides: preset, `--set`, `--unset` and flags.
+        weights: the `--weights` of a bare experiment.
+        run: which run of a run directory.
+        checkpoint: `best`, `latest`, or the name of one; the best, or else the latest, by default.
+
+    Raises:
+        NotFoundError: nothing of that name, the nearest names given.
+        ConfigError: words that do not go together, or a bare experiment without weights.
+    """
+    if text is not None and (path := _record(Path(text))) is not None:
+        _refuse(overrides.preset, "--preset", "a checkpoint")
+        _refuse(weights, "--weights", "a checkpoint")
+        _refuse(checkpoint, "--checkpoint", "a checkpoint")
+        return _from_checkpoint(path, overrides)
+    place = _run_of(text, run)
+    if place is not None:
+        _refuse(overrides.preset, "--preset", "a run")
+        _refuse(weights, "--weights", "a run")
+        return _from_run(place, overrides, checkpoint)
+    assert text is not None
+    return _from_experiment(text, overrides, weights, run, checkpoint)
+
+
+def _record(path: Path) -> Path | None:
+    if path.name == RECORD and path.is_file():
+        return path.parent
+    return path if (path / RECORD).is_file() else None
+
+
+def _run_of(text: str | None, run: str | None) -> RunPlace | None:
+    """The run that the text names, or None when it is an experiment's name."""
+    if text is None:
+        return find_run(None, run, with_checkpoints=run is None)
+    path = Path(text)
+    if is_run_root(path) or is_run_directory(path):
+        return find_run(text, run)
+    from nitro_cli.registry import find_experiment
+
+    try:
+        find_experiment(text)
+    except ExperimentNotFoundError as error:
+        try:
+            return find_run(text, run)
+        except RunNotFoundError as missing:
+            if path.is_dir():
+                raise missing from None
+            raise _nothing(text, error) from None
+    return None
+
+
+def _nothing(text: str, error: ExperimentNotFoundError) -> NotFoundError:
+    return ExperimentNotFoundError(
+        f"{text} is no experiment, run or checkpoint",
+        where=error.where,
+        why=error.why,
+        nearest=error.nearest,
+        fix="`nitro list` shows the experiments, `nitro runs` the runs",
+    )
+
+
+def _refuse(value: str | None, option: str, what: str) -> None:
+    if value is not None:
+        raise ConfigError(
+            f"{option} does not go with {what}",
+            where=f"{option} {value}",
+            why=f"{what} has a configuration and weights of its own",
+            fix="use --set for single fields, or name the experiment instead",
+        )
+
+
+def _from_experiment(
+    text: str, overrides: Overrides, weights: str | None, run: str | None, checkpoint: str | None
+) -> Target:
+    from nitro_cli.registry import resolve
+
+    resolved = resolve(text, overrides.preset, overrides.sets, overrides.unsets, overrides.flags)
+    for value, option in ((run, "--run"), (checkpoint, "--checkpoint")):
+        if value is not None:
+            raise ConfigError(
+                f"{option} goes with a run directory, and {text} is an experiment",
+                where=f"{option} {value}",
+                fix=f"--weights {run or 'latest'}:{checkpoint or 'best'}",
+            )
+    if weights is None:
+        raise ConfigError(
+            f"{text} is an experiment, which has no trained weights",
+            fix=f"say which: `{text} --weights latest:best`, or name a run directory, such as {run_root(resolved)}",
+        )
+    ref = find_weights(resolved, weights)
+    found = getattr(ref, "path", None)
+    return Target(resolved, weights, getattr(ref, "run", None), found, f"weights {ref}")
+
+
+def run_root(resolved: Resolved) -> Path:
+    """The directory that the runs of an experiment share."""
+    return Path(resolved.experiment.run_dir or HOME / resolved.cls.__name__)
+
+
+def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef:
+    """The checkpoint, or the average of several, that a `--weights` names."""
+    from nitro_cli.checkpoints import resolve_source
+
+    monitor = resolved.experiment.monitor
+    metric, mode = (monitor.metric, monitor.mode) if monitor is not None else (None, None)
+    return resolve_source(weights, run_root(resolved), metric=metric, mode=mode)
+
+
+def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> Target:
+    summary = next((s for s in summaries(place.root) if s.id == place.id), None)
+    if summary is None or not summary.checkpoints:
+        raise CheckpointNotFoundError(
+            f"the run {place.id} has no checkpoint",
+            where=str(place.path),
+            why=None if summary is None else f"its status is {summary.status}",
+            fix="train it further, or choose another run with --run",
+        )
+    weights, path, which = _chosen(place, summary, checkpoint)
+    from nitro_cli.registry import read_config
+
+    flags = {"run_dir": str(place.root), **(overrides.flags or {})}
+    resolved = read_config(place.config, overrides.sets, overrides.unsets, flags)
+    return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
+
+
+def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path, str]:
+    """The word for `Nitro(weights=)`, the checkpoint's path, and how it was chosen."""
+    by_score = checkpoint == "best" or (checkpoint is None and summary.best is not None)
+    if by_score or checkpoint in (None, "latest"):
+        from nitro_cli.checkpoints import resolve_source
+
+        which = "best" if by_score else "latest"
+        word = f"{place.id}:{which}"
+        path = Path(str(resolve_source(word, place.root)))
+        why = " (nothing is scored)" if checkpoint is None and not by_score else ""
+        return word, path, f"{which} checkpoint {path.name}{why}"
+    assert checkpoint is not None
+    names = {entry.name: entry for entry in summary.checkpoints}
+    found = [name for name in names if name == checkpoint] or [name for name in names if name.startswith(checkpoint)]
+    if len(found) == 1:
+        path = place.root / names[found[0]].path
+        return str(path), path, f"checkpoint {found[0]}"
+    raise CheckpointNotFoundError(
+        f"{len(found)} checkpoints begin with {checkpoint}" if found else f"there is no checkpoint {checkpoint}",
+        where=str(place.path),
+        nearest=found[:5] or nearest(checkpoint, [*names, "best", "latest"]),
+        fix=f"`nitro runs {place.root} --run {place.id} --checkpoints` lists them",
+    )
+
+
+def _from_checkpoint(path: Path, overrides: Overrides) -> Target:
+    from nitro_cli.registry import read_config
+
+    config = next((folder / "config.toml" for folder in path.resolve().parents[:3] if (folder / "config.toml").is_file()), None)
+    if config is not None:
+        resolved = read_config(config, overrides.sets, overrides.unsets, overrides.flags)
+        run = config.parent.name if is_run_directory(config.parent) else None
+        return Target(resolved, str(path), run, path)
+    return Target(_from_record(path, overrides), str(path), None, path)
+
+
+def _from_record(path: Path, overrides: Overrides) -> Resolved:
+    """The experiment of a record that lies outside its run: from the configuration inside it."""
+    from nitro_cli.checkpoints import record_info
+    from nitro_cli.registry import read_config
+
+    meta = record_info(path).meta
+    text = meta.get("config")
+    if not isinstance(text, str):
+        name = (meta.get("experiment") or {}).get("name", "EXP")
+        raise ConfigError(
+            f"the checkpoint {path.name} lies outside its run and holds no configuration",
+            where=str(path),
+            fix=f"name the experiment: `{name} --weights {path}`",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.toml"
+        config.write_text(text, encoding="utf-8")
+        return read_config(config, overrides.sets, overrides.unsets, overrides.flags)

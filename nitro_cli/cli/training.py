@@ -1,0 +1,153 @@
+"""Training from the command line: the handle, its displays, and how the process ends."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.programs_on_disk import use_program_cache
+from nitro_cli.cli.render.progress_state import duration
+from nitro_cli.cli.render.reporter import progress_shown
+from nitro_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from nitro_cli.registry import Resolved
+    from nitro_cli.run import Nitro
+
+__all__ = ["outcome", "train_resolved"]
+
+
+@dataclass
+class _Trained:
+    nitro: Nitro
+    seconds: float
+    compiles: int
+
+
+def train_resolved(output: Output, resolved: Resolved, *, cache_dir: str | None = None, **words: Any) -> int:
+    """Build a handle, train it, and tell what came of it.
+
+    Args:
+        output: the streams.
+        resolved: the experiment with its values.
+        cache_dir: where compiled programs are kept.
+        **words: `resume`, `weights` and the other keywords of `Nitro`.
+
+    Returns:
+        The exit code of how the run ended.
+    """
+    with progress_shown(output):
+        trained = _train(output, resolved, cache_dir, words)
+    code, ending = outcome(trained.nitro)
+    if output.json:
+        _document(output, resolved, trained)
+        if code:
+            output.complain_json({"error": "Stopped", "what": ending, "exit_code": int(code)})
+    else:
+        _tell(output, resolved, trained, ending)
+    return code
+
+
+def _train(output: Output, resolved: Resolved, cache_dir: str | None, words: dict[str, Any]) -> _Trained:
+    from nitro_cli.programs import cache_stats
+    from nitro_cli.run import Nitro
+
+    use_program_cache(cache_dir)
+    started = time.monotonic()
+    compiled = cache_stats().misses
+    nitro = Nitro(resolved.experiment, schedules=resolved.schedules, preset=resolved.preset, **words)
+    if output.verbose:
+        output.note(str(nitro.report))
+    try:
+        nitro.train()
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_interrupted(nitro)) from error
+    return _Trained(nitro, time.monotonic() - started, cache_stats().misses - compiled)
+
+
+def _interrupted(nitro: Nitro) -> str:
+    path = nitro.run_path
+    if path is None or not path.is_dir():
+        return "interrupted by Ctrl-C; nothing was saved, no run is left behind"
+    return f"interrupted by Ctrl-C; the last checkpoint committed in {path} is whole"
+
+
+def outcome(nitro: Nitro) -> tuple[ExitCode, str]:
+    """The exit code of a training call that returned, and how it ended in words."""
+    at = f"at epoch {nitro.epoch}, step {nitro.step}"
+    if nitro.stop_reason != "requested":
+        return ExitCode.OK, f"{nitro.stop_reason} {at}"
+    cause = nitro.stop_cause or "request"
+    saved = f"the state is saved in {nitro.run_path}" if nitro.state_saved else "the state was not saved"
+    words = {
+        "sigint": "stopped by Ctrl-C",
+        "sigterm": "stopped by SIGTERM",
+        "sigusr1": "stopped by SIGUSR1",
+        "max_time": "stopped by max_time",
+    }
+    text = f"{words.get(cause, 'stopped on request')} {at}; {saved}"
+    if cause == "sigint":
+        return ExitCode.INTERRUPTED, text
+    if cause == "request":
+        return ExitCode.OK, text
+    if nitro.state_saved:
+        return ExitCode.STOPPED, text
+    return (ExitCode.FAILED if cause == "max_time" else ExitCode.TERMINATED), text
+
+
+def _document(output: Output, resolved: Resolved, trained: _Trained) -> None:
+    nitro = trained.nitro
+    output.document(
+        run=nitro.run_id,
+        run_dir=nitro.run_dir,
+        experiment=resolved.name,
+        preset=resolved.preset,
+        stop_reason=nitro.stop_reason,
+        stop_cause=nitro.stop_cause,
+        state_saved=nitro.state_saved,
+        epoch=nitro.epoch,
+        step=nitro.step,
+        best=nitro.best,
+        metrics=nitro.metrics,
+        seconds=round(trained.seconds, 3),
+        compiles=trained.compiles,
+    )
+
+
+def _tell(output: Output, resolved: Resolved, trained: _Trained, ending: str) -> None:
+    nitro = trained.nitro
+    if nitro.history:
+        history = nitro.history
+        history.title, history.place = resolved.name, str(nitro.run_dir)
+        history.monitor = history.monitor or nitro.monitor
+        output.show(history)
+    compiled = f", {trained.compiles} program{'s' * (trained.compiles != 1)} compiled" if trained.compiles else ""
+    output.note(f"{ending}, in {duration(trained.seconds)}{compiled}")
+    output.note(f"run {nitro.run_id}: {nitro.run_path}")
+    best = nitro.best
+    if best is not None:
+        output.note(f"best {best['metric']} {best['score']:.6g} ({best['mode']}): {best['checkpoint']}")
+    output.note("next:\n" + "\n".join(f"  {command}" for command in _next_commands(nitro)))
+
+
+def _next_commands(nitro: Nitro) -> list[str]:
+    """What one does next with this run: the commands as they can be typed."""
+    place = _shown(nitro.run_dir)
+    run = f"--run {nitro.run_id}"
+    if nitro.stop_reason == "requested":
+        return [f"nitro resume {place} {run}", f"nitro runs {place}"]
+    commands = []
+    splits = nitro.splits if hasattr(nitro, "splits") else ()
+    if "test" in splits or not splits:
+        commands.append(f"nitro evaluate {place} {run} --split test")
+    more = 2 * nitro.experiment.max_epochs
+    commands += [f"nitro resume {place} {run} --max-epochs {more}", f"nitro runs {place}"]
+    return commands
+
+
+def _shown(path: Path) -> str:
+    text = str(path)
+    return f"'{text}'" if " " in text else text
