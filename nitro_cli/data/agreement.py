@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.data.batches import leading_size
+from nitro_cli.data.sources import source_seed
 from nitro_cli.data.wrappers import NoPrefetch, Prefetch
 from nitro_cli.errors import DataError
 
@@ -38,8 +39,7 @@ def check_batch_at(source: Any, values: bool = False) -> None:
             where="check_batch_at(source)",
             fix="define begin_epoch(epoch, seed) -> plan and batch_at(index, plan) -> batch",
         )
-    own = getattr(source, "seed", None)
-    plan = source.begin_epoch(0, own if isinstance(own, int) else 0)
+    plan = source.begin_epoch(0, source_seed(source, 0))
     batches = len(source)
     iterator = iter(source)
     for index in range(batches):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nitro_cli.data.buffers import BatchBuffers
 from nitro_cli.data.order import batch_rng, epoch_order
 from nitro_cli.data.resident import RESIDENT_LIMIT, ResidentArrays
 from nitro_cli.errors import DataError, nearest
@@ -17,11 +18,19 @@ Transform = Callable[[dict[str, np.ndarray], np.random.Generator], Mapping[str, 
 
 
 class ArrayPlan(NamedTuple):
-    """The plan of one epoch: the order of its samples, None where it is the arrays' own."""
+    """The plan of one epoch.
+
+    Args:
+        seed: the seed that holds: the source's own, or the run's.
+        epoch: the epoch.
+        order: the order of its samples; None where it is the arrays' own.
+        buffers: memory of the gathered batches, by field.
+    """
 
     seed: int
     epoch: int
     order: np.ndarray | None
+    buffers: Mapping[str, BatchBuffers]
 
 
 class ArrayBatches:
@@ -67,7 +76,7 @@ class ArrayBatches:
         self.batch_size = _checked_batch_size(batch_size)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
-        self.seed = seed
+        self.seed = _checked_seed(seed)
         self.transform = transform
         if resident and transform is not None:
             raise DataError(
@@ -107,7 +116,8 @@ class ArrayBatches:
         """
         seed = self._seed(seed)
         order = epoch_order(self.samples, seed=seed, epoch=epoch, shuffle=True) if self.shuffle else None
-        return ArrayPlan(seed, epoch, order)
+        buffers = {} if order is None else {name: self._buffers(array) for name, array in self.arrays.items()}
+        return ArrayPlan(seed, epoch, order, buffers)
 
     def batch_at(self, index: int, plan: ArrayPlan) -> Mapping[str, np.ndarray]:
         """Return batch `index` (from 0) of the epoch that `plan` describes.
@@ -127,9 +137,7 @@ class ArrayBatches:
         if plan.order is None:
             batch = {name: array[rows] for name, array in self.arrays.items()}
         else:
-            picked = plan.order[rows]
-            # The order holds valid rows only; `clip` spares the bounds check and its buffer.
-            batch = {name: array.take(picked, axis=0, mode="clip") for name, array in self.arrays.items()}
+            batch = _gather(self.arrays, plan.order[rows], plan.buffers, full=self.batch_size)
         if self.transform is None:
             return batch
         if plan.order is None:
@@ -153,6 +161,9 @@ class ArrayBatches:
         sizes = (self.batch_size,) * (len(self) - 1) + (self.last_batch_size,)
         return ResidentArrays(self.arrays, self.batch_size, sizes, self._order)
 
+    def _buffers(self, array: np.ndarray) -> BatchBuffers:
+        return BatchBuffers((self.batch_size, *array.shape[1:]), array.dtype)
+
     def _seed(self, seed: int | None) -> int:
         if self.seed is not None:
             return self.seed
@@ -162,12 +173,32 @@ class ArrayBatches:
         return epoch_order(self.samples, seed=self._seed(seed), epoch=epoch, shuffle=self.shuffle)
 
 
+def _gather(
+    arrays: Mapping[str, np.ndarray], picked: np.ndarray, buffers: Mapping[str, BatchBuffers], *, full: int
+) -> dict[str, np.ndarray]:
+    batch = {}
+    for name, array in arrays.items():
+        buffer = buffers[name]
+        out = buffer.take() if len(picked) == full and buffer.worthwhile else None
+        # The order holds valid rows only; `clip` spares the bounds check and its extra copy.
+        batch[name] = array.take(picked, axis=0, out=out, mode="clip")
+    return batch
+
+
 def _checked_batch_size(batch_size: Any) -> int:
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise DataError(
             f"`batch_size` is {batch_size!r}", where="ArrayBatches(batch_size=)", fix="give a whole number, 1 or more"
         )
     return int(batch_size)
+
+
+def _checked_seed(seed: Any) -> int | None:
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise DataError(f"`seed` is {seed!r}", where="ArrayBatches(seed=)", fix="give a whole number, or None")
+    return int(seed)
 
 
 def _checked_arrays(arrays: Any) -> dict[str, np.ndarray]:

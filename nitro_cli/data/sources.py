@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -135,9 +136,14 @@ def reader_of(name: str, source: Any) -> Reader:
     )
 
 
-def _open_indexed(source: Any, epoch: int, seed: int) -> Callable[[int], Any]:
+def source_seed(source: Any, seed: int) -> int:
+    """Return the seed that holds for a source: its own attribute `seed`, or the run's where that is None."""
     own = getattr(source, "seed", None)
-    plan = source.begin_epoch(epoch, own if isinstance(own, int) else seed)
+    return int(own) if isinstance(own, numbers.Integral) and not isinstance(own, bool) else seed
+
+
+def _open_indexed(source: Any, epoch: int, seed: int) -> Callable[[int], Any]:
+    plan = source.begin_epoch(epoch, source_seed(source, seed))
     batch_at = source.batch_at
     return lambda index: batch_at(index, plan)
 

@@ -1,0 +1,528 @@
+import gc
+import threading
+import traceback
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nitro_cli.data import ArrayBatches, NoPrefetch, Prefetch, inspect_split, prefetch
+from nitro_cli.errors import DataError, NitroWarning
+
+
+class Numbers:
+    """Indexed source; batch i holds i, and `build` may interfere."""
+
+    def __init__(self, n, build=lambda index: None, shape=(2,)):
+        self.n = n
+        self.build = build
+        self.shape = shape
+
+    def __len__(self):
+        return self.n
+
+    def begin_epoch(self, epoch, seed):
+        return epoch, seed
+
+    def batch_at(self, index, plan):
+        return self.build(index) or {"i": np.full(self.shape, index), "plan": np.array([plan] * self.shape[0])}
+
+
+class Generating:
+    """Iterates only; yields what `make(epoch call)` yields."""
+
+    def __init__(self, n, make):
+        self.n = n
+        self.make = make
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        return self.make()
+
+
+def numbers(n):
+    return ({"i": np.full(2, i)} for i in range(n))
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays():
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+def drain(stream, seen):
+    for item in stream:
+        seen.append(item.index)
+
+
+def indices(split, **kw):
+    with split.stream(**({"epoch": 1, "seed": 0} | kw)) as stream:
+        return [(item.index, int(item.host["i"][0])) for item in stream]
+
+
+@given(
+    n=st.integers(1, 30),
+    workers=st.integers(1, 5),
+    device=st.integers(1, 3),
+    extra=st.integers(0, 4),
+    start=st.integers(0, 30),
+)
+@settings(deadline=None, max_examples=40)
+def test_ordered_delivery_is_the_sources_order_at_any_worker_count(n, workers, device, extra, start):
+    source = Prefetch(Numbers(n), workers=workers, device_batches=device, host_batches=workers + extra)
+    start = min(start, n)
+    assert indices(inspect_split("train", source), start=start) == [(i, i) for i in range(start, n)]
+
+
+@given(n=st.integers(1, 30), workers=st.integers(1, 5), start=st.integers(0, 30))
+@settings(deadline=None, max_examples=20)
+def test_unordered_delivery_brings_every_batch_once(n, workers, start):
+    split = inspect_split("train", Prefetch(Numbers(n), workers=workers, ordered=False))
+    start = min(start, n)
+    assert sorted(indices(split, start=start)) == [(i, i) for i in range(start, n)]
+
+
+def test_order_holds_when_later_batches_are_built_first():
+    later = threading.Event()
+
+    def build(index):
+        if index == 0 and armed:
+            assert later.wait(5)
+        if index == 3:
+            later.set()
+
+    armed = False
+    split = inspect_split("train", Prefetch(Numbers(6, build), workers=2, host_batches=4))
+    armed = True
+    assert indices(split) == [(i, i) for i in range(6)]
+
+
+def test_unordered_delivery_does_not_wait_for_a_slow_batch():
+    release = threading.Event()
+    armed = False
+
+    def build(index):
+        if armed and index == 0:
+            assert release.wait(5)
+
+    split = inspect_split("train", Prefetch(Numbers(4, build), workers=2, ordered=False))
+    armed = True
+    with split.stream(epoch=1, seed=0) as stream:
+        assert next(stream).index != 0
+        release.set()
+        assert 0 in [item.index for item in stream]
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch, lambda s: Prefetch(s, workers=3)])
+def test_paths_agree_bitwise_and_reenter_an_epoch_exactly(wrap):
+    arrays = {"i": np.arange(40, dtype=np.int32), "x": np.random.default_rng(0).random((40, 5))}
+
+    def noise(batch, rng):
+        return batch | {"x": batch["x"] + rng.random(batch["x"].shape)}
+
+    def run(source, start):
+        with inspect_split("train", source, train=True).stream(epoch=3, seed=9, start=start) as stream:
+            return [item.host for item in stream]
+
+    source = ArrayBatches(arrays, 4, shuffle=True, transform=noise)
+    plan = source.begin_epoch(3, 9)
+    for start in (0, 6):
+        got = run(wrap(source), start)
+        assert len(got) == 10 - start
+        for index, batch in enumerate(got, start):
+            for name, value in source.batch_at(index, plan).items():
+                np.testing.assert_array_equal(batch[name], value)
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+def test_epoch_and_seed_reach_the_plan(wrap):
+    with inspect_split("train", wrap(Numbers(2))).stream(epoch=4, seed=11) as stream:
+        assert [item.host["plan"][0].tolist() for item in stream] == [[4, 11]] * 2
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+@pytest.mark.parametrize("kind", [lambda n: list(numbers(n)), lambda n: Generating(n, lambda: numbers(n)), Numbers])
+def test_every_kind_of_source_starts_at_any_batch(kind, wrap):
+    split = inspect_split("train", wrap(kind(5)))
+    assert indices(split, start=3) == [(3, 3), (4, 4)]
+    assert indices(split, start=5) == []
+    assert indices(split) == [(i, i) for i in range(5)]
+    with pytest.raises(DataError, match="batch 6 does not exist"):
+        split.stream(epoch=1, seed=0, start=6)
+
+
+def test_skipping_builds_on_one_credit():
+    source = Prefetch(Generating(50, lambda: numbers(50)), host_batches=1)
+    assert indices(inspect_split("train", source), start=48) == [(48, 48), (49, 49)]
+
+
+def test_prepare_runs_on_one_thread_and_its_value_is_delivered():
+    threads = set()
+
+    def prepare(index, batch):
+        threads.add(threading.current_thread().name)
+        return index, batch["i"].sum()
+
+    split = inspect_split("train", Prefetch(Numbers(9), workers=3))
+    with split.stream(epoch=1, seed=0, prepare=prepare) as stream:
+        assert [item.device for item in stream] == [(i, 2 * i) for i in range(9)]
+    assert threads == {"nitro-data-train-transfer"}
+
+
+def test_prepare_runs_in_the_loop_without_prefetch():
+    split = inspect_split("train", NoPrefetch(Numbers(2)))
+    with split.stream(epoch=1, seed=0, prepare=lambda i, b: threading.get_ident()) as stream:
+        assert {item.device for item in stream} == {threading.get_ident()}
+
+
+class Payload:
+    """A device batch that can be counted."""
+
+
+@pytest.mark.parametrize("device", [1, 2, 3])
+def test_device_batches_bound_what_is_on_the_device(device):
+    alive = weakref.WeakSet()
+    most = 0
+
+    def prepare(index, batch):
+        nonlocal most
+        payload = Payload()
+        alive.add(payload)
+        most = max(most, len(alive))
+        return payload
+
+    split = inspect_split("train", Prefetch(Numbers(200), workers=2, device_batches=device))
+    with split.stream(epoch=1, seed=0, prepare=prepare) as stream:
+        for _item in stream:
+            pass
+    assert device < most <= device + 2
+
+
+@pytest.mark.parametrize(("workers", "host"), [(1, 1), (2, 2), (2, 4), (3, 7)])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_host_batches_bound_what_is_built_ahead(workers, host, ordered):
+    lock = threading.Lock()
+    built = prepared = most = 0
+
+    def build(index):
+        nonlocal built, most
+        with lock:
+            built += 1
+            most = max(most, built - prepared)
+
+    def prepare(index, batch):
+        nonlocal prepared
+        with lock:
+            prepared += 1
+
+    source = Prefetch(Numbers(300, build), workers=workers, host_batches=host, ordered=ordered)
+    split = inspect_split("train", source)
+    built = most = 0
+    with split.stream(epoch=1, seed=0, prepare=prepare) as stream:
+        assert len(list(stream)) == 300
+    assert most <= host
+
+
+def test_producers_work_ahead_while_the_loop_is_busy():
+    ahead = threading.Event()
+    split = inspect_split("train", Prefetch(Numbers(9, lambda i: ahead.set() if i == 2 else None), workers=1))
+    with split.stream(epoch=1, seed=0) as stream:
+        next(stream)
+        assert ahead.wait(5)
+
+
+def test_producer_error_comes_in_its_place_with_its_own_traceback():
+    def explode(index):
+        if index == 3:
+            raise KeyError("missing shard")
+
+    for wrap in (NoPrefetch, lambda s: Prefetch(s, workers=2)):
+        split = inspect_split("train", wrap(Numbers(6, explode)))
+        seen = []
+        with split.stream(epoch=2, seed=0) as stream, pytest.raises(KeyError, match="missing shard") as caught:
+            drain(stream, seen)
+        assert seen == [0, 1, 2]
+        assert "explode" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+        assert "split `train`, batch 3, epoch 2" in caught.value.__notes__[0]
+
+
+def test_prepare_error_reaches_the_loop():
+    def prepare(index, batch):
+        raise MemoryError("device is full")
+
+    for wrap in (NoPrefetch, lambda s: s):
+        split = inspect_split("train", wrap(Numbers(6)))
+        with split.stream(epoch=1, seed=0, prepare=prepare) as stream, pytest.raises(MemoryError, match="is full"):
+            next(stream)
+
+
+def test_error_does_not_wait_for_a_blocked_producer_for_ever(monkeypatch):
+    monkeypatch.setattr(prefetch, "ORDER_SECONDS", 0.05)
+    monkeypatch.setattr(prefetch, "JOIN_SECONDS", 0.05)
+    release = threading.Event()
+    armed = False
+
+    def build(index):
+        if armed and index == 0:
+            release.wait(5)
+        if index == 1:
+            raise OSError("disk")
+
+    split = inspect_split("train", Prefetch(Numbers(4, build), workers=2))
+    armed = True
+    stream = split.stream(epoch=1, seed=0)
+    with (
+        pytest.warns(NitroWarning, match="split `train`: nitro-data-train-prod"),
+        pytest.raises(OSError, match="disk"),
+    ):
+        next(stream)
+    threads = [t for t in threading.enumerate() if t.name.startswith("nitro-data")]
+    assert all(t.daemon for t in threads)
+    release.set()
+    for thread in threads:
+        thread.join(5)
+
+
+def test_closing_early_joins_every_thread_and_closes_the_iterator():
+    closed = threading.Event()
+
+    def make():
+        try:
+            yield from numbers(1000)
+        finally:
+            closed.set()
+
+    for wrap in (NoPrefetch, lambda s: s):
+        closed.clear()
+        split = inspect_split("train", wrap(Generating(1000, make)))
+        closed.clear()
+        with split.stream(epoch=1, seed=0) as stream:
+            next(stream)
+        assert closed.is_set()
+        assert next(stream, None) is None
+        stream.close()
+
+
+def test_closing_leaves_no_batch_alive():
+    born = []
+
+    class Array(np.ndarray):
+        pass
+
+    def build(index):
+        array = np.full(2, index).view(Array)
+        born.append(weakref.ref(array))
+        return {"i": array}
+
+    split = inspect_split("train", Prefetch(Numbers(1000, build), workers=2))
+    with split.stream(epoch=1, seed=0, prepare=lambda i, b: b) as stream:
+        for item in stream:
+            if item.index == 5:
+                break
+    del item, stream
+    gc.collect()
+    assert len(born) > 6
+    assert [ref() for ref in born if ref() is not None and ref() is not split.example["i"]] == []
+
+
+def test_closing_during_a_long_skip_ends_it():
+    reached = threading.Event()
+
+    def make():
+        for i in range(10**9):
+            if i == 100:
+                reached.set()
+            yield {"i": np.full(2, i)}
+
+    split = inspect_split("train", Generating(10**9, make))
+    with split.stream(epoch=1, seed=0, start=10**9 - 1):
+        assert reached.wait(5)
+
+
+def test_abandoned_stream_ends_its_threads():
+    stream = inspect_split("train", Numbers(1000)).stream(epoch=1, seed=0)
+    next(stream)
+    threads = [t for t in threading.enumerate() if t.name.startswith("nitro-data")]
+    assert threads
+    del stream
+    gc.collect()
+    for thread in threads:
+        thread.join(5)
+
+
+def test_producer_stuck_in_the_users_code_is_named_after_a_bounded_wait(monkeypatch):
+    monkeypatch.setattr(prefetch, "JOIN_SECONDS", 0.05)
+    release, entered = threading.Event(), threading.Event()
+
+    def build(index):
+        if index == 2:
+            entered.set()
+            release.wait(5)
+
+    split = inspect_split("val", Prefetch(Numbers(4, build), workers=1))
+    stream = split.stream(epoch=0, seed=0)
+    next(stream)
+    entered.wait(5)
+    stuck = [t for t in threading.enumerate() if t.name.startswith("nitro-data")]
+    with pytest.warns(NitroWarning, match="split `val`: nitro-data-val-producer-0 did not end"):
+        stream.close()
+    release.set()
+    for thread in stuck:
+        thread.join(5)
+
+
+def test_complete_epoch_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(indices(inspect_split("train", Numbers(20)))) == 20
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+@pytest.mark.parametrize(
+    ("real", "said", "message"),
+    [
+        (3, 5, "ends after 3 batches in epoch 1, its length says 5"),
+        (5, 3, "yields more than its 3 batches in epoch 1"),
+    ],
+)
+def test_length_that_lies_is_an_error_with_both_numbers(wrap, real, said, message):
+    split = inspect_split("train", wrap(Generating(said, lambda: numbers(real))))
+    seen = []
+    with split.stream(epoch=1, seed=0) as stream, pytest.raises(DataError, match=message) as caught:
+        drain(stream, seen)
+    assert seen == list(range(min(real, said)))
+    assert "split `train`" in caught.value.where
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+def test_source_exhausted_by_setup_is_an_empty_epoch(wrap):
+    rest = list(numbers(1))
+    split = inspect_split("train", wrap(Generating(1, lambda: (rest.pop() for _ in range(len(rest))))))
+    with pytest.raises(DataError, match="epoch 1 is empty"), split.stream(epoch=1, seed=0) as stream:
+        next(stream)
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (lambda: [1], "is a list, not a mapping"),
+        (lambda: {"i": np.zeros(2)}, "dtype float64"),
+        (lambda: {"i": np.zeros((2, 1), int)}, "2 dimensions"),
+        (lambda: {"i": np.zeros(1, int)}, "1 samples, the first batch had 2"),
+        (lambda: {"j": np.zeros(2, int)}, r"fields \['j'\]"),
+    ],
+)
+def test_bad_batch_is_named_before_it_is_delivered(wrap, bad, message):
+    split = inspect_split("train", wrap([*numbers(2), bad(), *numbers(1)]), train=True)
+    seen = []
+    with split.stream(epoch=1, seed=0) as stream, pytest.raises(DataError, match=message) as caught:
+        drain(stream, seen)
+    assert seen == [0, 1]
+    assert "split `train`, batch 2" in caught.value.where
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+def test_none_and_stop_iteration_from_batch_at_are_errors(wrap):
+    def stop(index):
+        if index == 1:
+            raise StopIteration
+
+    class Nones(Numbers):
+        def batch_at(self, index, plan):
+            return super().batch_at(index, plan) if index != 1 else None
+
+    for source, message in ((Numbers(3, stop), "raised StopIteration"), (Nones(3), "returned None")):
+        with pytest.raises(DataError, match=message) as caught:
+            indices(inspect_split("train", wrap(source)))
+        assert "batch 1" in caught.value.where
+
+
+def test_object_field_is_refused_only_where_a_traced_hook_declares_it():
+    source = [{"x": np.zeros(2), "id": np.array([{}, {}], object)}] * 2
+    split = inspect_split("val", source)
+    with split.stream(epoch=0, seed=0, device_fields={"x"}) as stream:
+        assert len(list(stream)) == 2
+    with pytest.raises(DataError, match="field `id` has dtype object"):
+        split.stream(epoch=0, seed=0, device_fields={"x", "id"})
+
+
+def test_short_final_batch_of_evaluation_passes():
+    split = inspect_split("val", ArrayBatches({"i": np.arange(5)}, 2))
+    with split.stream(epoch=0, seed=0) as stream:
+        assert [len(item.host["i"]) for item in stream] == [2, 2, 1]
+
+
+def test_source_is_told_the_epoch_if_it_asks():
+    class Told(Generating):
+        epochs = ()
+
+        def set_epoch(self, epoch):
+            self.epochs += (epoch,)
+
+    source = Told(2, lambda: numbers(2))
+    indices(inspect_split("train", source), epoch=5)
+    assert source.epochs == (0, 5)
+
+
+def test_iterator_state_rides_along_and_comes_back():
+    class Stateful:
+        skips_on_reentry = False
+        given = None
+
+        def __len__(self):
+            return 4
+
+        def iterate(self, epoch, seed, start, state):
+            self.given = (epoch, seed, start, state)
+            outer = self
+
+            class Position:
+                def __init__(self):
+                    self.at = 0 if state is None else state["at"]
+
+                def __iter__(self):
+                    return self
+
+                def __next__(self):
+                    if self.at == len(outer):
+                        raise StopIteration
+                    self.at += 1
+                    return {"i": np.full(2, self.at - 1)}
+
+                def state(self):
+                    return {"at": self.at}
+
+            return Position(), start if state is not None else 0
+
+    source = Stateful()
+    split = inspect_split("train", source)
+    with split.stream(epoch=1, seed=2) as stream:
+        state = [item.state for item in stream][1]
+    assert state == {"at": 2}
+    with split.stream(epoch=1, seed=2, start=2, state=state) as stream:
+        assert [item.index for item in stream] == [2, 3]
+    assert source.given == (1, 2, 2, {"at": 2})
+
+
+def test_waiting_is_counted_and_a_ready_batch_costs_no_wait():
+    go = threading.Event()
+    armed = False
+
+    def build(index):
+        if armed:
+            assert go.wait(5)
+
+    split = inspect_split("train", Prefetch(Numbers(3, build), workers=1))
+    armed = True
+    with split.stream(epoch=1, seed=0) as stream:
+        assert stream.wait_seconds == 0.0
+        threading.Timer(0.01, go.set).start()
+        next(stream)
+        assert stream.wait_seconds > 0.0
