@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import release_splits
-from nitro_cli.errors import ConfigError, IncompatibleError, nearest
+from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning, nearest
 from nitro_cli.experiment import KNOBS, Experiment, FieldKind, Monitor, config_metadata, device_array, fields_of_kind
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program
@@ -20,6 +21,8 @@ from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
 from nitro_cli.run.progress import Progress
+from nitro_cli.run.redefinition import CodeSnapshot
+from nitro_cli.run.rendering import render
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import load_source
 from nitro_cli.run.setup import Request, build_parts
@@ -98,6 +101,7 @@ class Nitro:
         self._session: TrainingSession | None = None
         self._sealed: str | None = None
         self._released = False
+        self._code = CodeSnapshot(type(e))
         monitor = None if self.configured.monitor is None else Monitor(*self.configured.monitor)
         source = load_source(weights, resume, root=self.run_dir, monitor=monitor, load_ema=load_ema)
         self.request = Request(
@@ -267,12 +271,38 @@ class Nitro:
         Args:
             data: a mapping of the fields that `forward` takes, batch first; or an iterable of such.
         """
+        self._tell_redefined()
         return self._evaluator.predict(data, self.eval_params(), self.carry.state)
 
     def evaluate_in_training(self, split: str) -> dict[str, Any]:
         """One validation pass of the training loop."""
         self.set_phase(Phase(PhaseName.EVALUATING))
         return self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch) or {}
+
+    def render(
+        self,
+        batch: Mapping[str, Any] | None = None,
+        *,
+        split: str = "val",
+        batches: int = 1,
+        predictions: bool = False,
+        out_dir: Path | str | None = None,
+        tag: str | None = None,
+    ) -> list[Path]:
+        """Draw one picture per sample through the hooks `visualize` and `save_figure`.
+
+        Args:
+            batch: the batch to draw; None takes the first `batches` batches of `split`.
+            split: the split to draw from.
+            batches: how many of its batches.
+            predictions: hand `visualize` the outputs; otherwise it gets `outputs=None` and nothing is compiled.
+            out_dir: where to write; `<run_dir>/viz` when None.
+            tag: the start of the file names; the split's name when None, nothing for a batch in hand.
+
+        Returns:
+            The paths written, in order.
+        """
+        return render(self, batch, split=split, batches=batches, predictions=predictions, out_dir=out_dir, tag=tag)
 
     def set_device(self, **values: Any) -> Nitro:
         """Give Device fields of this live handle new values; nothing recompiles.
@@ -368,6 +398,11 @@ class Nitro:
             self._session.note_compiled(purpose)
         return program
 
+    def _tell_redefined(self) -> None:
+        report = self._code.report()
+        if report is not None:
+            warnings.warn(report, NitroWarning, stacklevel=4)
+
     def _compiling(self, purpose: str) -> None:
         self.set_phase(Phase(PhaseName.COMPILING, purpose))
 
@@ -384,6 +419,7 @@ class Nitro:
         """An entry point: announces its start, and that the process is idle again when it is over."""
         at = {"step": self.step or None, "epoch": self.epoch or None}
         facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0}
+        self._tell_redefined()
         self.phases.publish(Phase(PhaseName.STARTING), **at, info=facts)
         try:
             yield

@@ -230,7 +230,7 @@ class Recorder:
         scored = [entry for entry in self.store.entries if entry.finite and entry.scored_under(metric, mode)]
         if not scored or metric is None:
             return None
-        chosen = (min if mode == "min" else max)(scored, key=lambda entry: entry.score)
+        chosen = (min if mode == "min" else max)(scored, key=lambda entry: entry.score or 0.0)
         path = str(nitro.run_dir / chosen.path)
         return {"score": chosen.score, "metric": metric, "mode": mode, "checkpoint": path, "epoch": chosen.epoch}
 

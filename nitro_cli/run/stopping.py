@@ -104,10 +104,15 @@ class signals:
     """While inside, the stop signals become requests; a second one leaves at once.
 
     Only the main thread of the main interpreter can own signal handlers: elsewhere nothing is installed. The old
-    handlers come back at the end, and child processes get the defaults.
+    handlers come back at the end.
+
+    Args:
+        on_first: told the cause (`sigint`, ...) of the first signal; it returns True when the run will stop by itself,
+            False when there is nothing to wait for: then the handler from before decides, and without one the process
+            leaves by SystemExit.
     """
 
-    def __init__(self, on_first: Callable[[str], None]) -> None:
+    def __init__(self, on_first: Callable[[str], bool]) -> None:
         self._on_first = on_first
         self._previous: dict[signal.Signals, Any] = {}
         self._seen = False
@@ -125,7 +130,12 @@ class signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         which = signal.Signals(number)
-        if self._seen:
-            raise KeyboardInterrupt(STOP_SIGNALS[which])
-        self._seen = True
-        self._on_first(STOP_SIGNALS[which])
+        if not self._seen:
+            self._seen = True
+            if self._on_first(STOP_SIGNALS[which]):
+                return
+        before = self._previous.get(which)
+        if callable(before):
+            before(number, frame)
+            return
+        raise SystemExit(128 + number)

@@ -83,13 +83,10 @@ class TrainingSession:
                 return True
         return False
 
-    def _signalled(self, cause: str) -> None:
+    def _signalled(self, cause: str) -> bool:
         """A stop signal: with a step behind us the run stops at the next boundary, before that it just leaves."""
-        if self._loop.steps_dispatched:
-            self.nitro.stop.ask(cause)
-            return
         self.nitro.stop.ask(cause)
-        raise KeyboardInterrupt(cause) if cause == "sigint" else SystemExit(143)
+        return self._loop.steps_dispatched > 0
 
     def _failed(self, error: BaseException) -> None:
         self.nitro.set_phase(Phase(PhaseName.FAILED))

@@ -1,0 +1,94 @@
+"""Pictures of samples, drawn by the experiment's `visualize` hook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from nitro_cli.data import batch_length
+from nitro_cli.errors import ConfigError, HookError, NotFoundError, nearest
+from nitro_cli.experiment import HookSignature, has_hook
+from nitro_cli.run.progress import Progress
+
+if TYPE_CHECKING:
+    from nitro_cli.run.handle import Nitro
+
+__all__ = ["render"]
+
+
+def render(
+    nitro: Nitro,
+    batch: Mapping[str, Any] | None,
+    *,
+    split: str,
+    batches: int,
+    predictions: bool,
+    out_dir: Path | str | None,
+    tag: str | None,
+) -> list[Path]:
+    """See `Nitro.render`."""
+    e = nitro.experiment
+    if not has_hook(e, "visualize"):
+        raise ConfigError(
+            f"{type(e).__name__} has no `visualize` hook",
+            fix="define visualize(self, outputs, *, <fields>) and return a matplotlib figure",
+        )
+    if batches < 1:
+        raise ConfigError(f"batches = {batches}", why="at least one batch is rendered")
+    folder = Path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = f"{split}_" if batch is None and tag is None else (f"{tag}_" if tag else "")
+    source = _batches(nitro, split, batches) if batch is None else iter([batch])
+    paths: list[Path] = []
+    with Progress.phase("rendering"):
+        for one in source:
+            paths += _render_batch(nitro, e, one, predictions, folder, prefix, len(paths))
+    return paths
+
+
+def _render_batch(
+    nitro: Nitro, e: Any, batch: Mapping[str, Any], predictions: bool, folder: Path, prefix: str, first: int
+) -> list[Path]:
+    outputs = nitro.predict(batch) if predictions else None
+    fields = HookSignature.of(e, "visualize").fields_for(list(batch), "the batch to render")
+    paths: list[Path] = []
+    for row in range(batch_length(batch)):
+        sample = {name: _row(batch[name], row) for name in fields}
+        mine = None if outputs is None else jax.tree.map(lambda leaf, row=row: leaf[row], outputs)
+        figure = e.visualize(mine, **sample)
+        written = e.save_figure(figure, str(folder / f"{prefix}{first + row:03d}"))
+        if written is None:
+            raise HookError("`save_figure` returned None", fix="return the path that was written")
+        _close(figure)
+        paths.append(Path(written))
+    return paths
+
+
+def _row(values: Any, row: int) -> Any:
+    value = values[row]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _batches(nitro: Nitro, split: str, count: int) -> Iterator[Mapping[str, Any]]:
+    splits = nitro.parts.splits
+    if split not in splits:
+        raise NotFoundError(
+            f"there is no split {split!r}",
+            why=f"build_data returned: {', '.join(sorted(splits)) or 'none'}",
+            nearest=nearest(split, splits),
+        )
+    with splits[split].stream(epoch=0, seed=nitro.parts.seed) as stream:
+        for item, _ in zip(stream, range(count), strict=False):
+            yield item.host
+
+
+def _close(figure: Any) -> None:
+    """Matplotlib keeps every pyplot figure alive until it is closed."""
+    if type(figure).__module__.startswith("matplotlib."):
+        from matplotlib import pyplot
+
+        pyplot.close(figure)
