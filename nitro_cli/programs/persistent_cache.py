@@ -87,13 +87,13 @@ def _prepare(directory: Path) -> bool:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _warn_once(f"the program cache is off: {directory} cannot be made ({error})")
+        _warn_once(f"the program cache is off: {directory} cannot be made ({error.strerror})")
         return False
     try:
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".writing-"):
             return True
     except OSError as error:
-        _warn_once(f"the program cache {directory} cannot be written ({error}); it is only read")
+        _warn_once(f"the program cache {directory} cannot be written ({error.strerror}); it is only read")
         return False
 
 
