@@ -98,5 +98,5 @@ def record_arrays(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, np
     arrays = {**flatten("params", carry.params), **flatten("state", carry.state), **flatten("opt", carry.opt)}
     if carry.ema is not None:
         arrays |= flatten("ema", carry.ema)
-    arrays |= {f"derived/{name}": value for name, value in derived.items() if isinstance(value, np.ndarray)}
+    arrays |= {f"extra/derived/{name}": value for name, value in derived.items() if isinstance(value, np.ndarray)}
     return arrays

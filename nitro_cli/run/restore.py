@@ -107,7 +107,7 @@ def _derived(record: Record) -> dict[str, Any] | None:
     if values is None:
         return None
     arrays = record.arrays
-    return {name: arrays[f"derived/{name}"] if value is None else value for name, value in values.items()}
+    return {name: arrays[f"extra/derived/{name}"] if value is None else value for name, value in values.items()}
 
 
 def restore_source(parts: Parts, request: Request) -> None:
