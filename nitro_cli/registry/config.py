@@ -17,6 +17,7 @@ from nitro_cli.experiment import (
     Experiment,
     FieldKind,
     config_metadata,
+    device_array,
     fields_of_kind,
     same_content,
     validation_problems,
@@ -95,7 +96,13 @@ def _rebuilding(cls: type[Experiment], values: Mapping[str, Any], forms: Mapping
     refused = {found.path[0] for found in validation_problems(cls, {**values, **natural}) if found.path}
     candidates = {name: form for name, form in natural.items() if name not in refused}
     again = cls(**{**values, **candidates})
-    return [name for name in candidates if same_content(getattr(again, name), values[name])]
+    device = fields_of_kind(cls, FieldKind.DEVICE)
+    return [name for name in candidates if _equal(getattr(again, name), values[name], name in device)]
+
+
+def _equal(again: Any, value: Any, on_device: bool) -> bool:
+    # Traced code sees only the array of a Device value, whether a list, a tuple or an array gave it.
+    return same_content(again, value) or (on_device and same_content(device_array(again), device_array(value)))
 
 
 def _written_schedules(schedules: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:

@@ -63,6 +63,10 @@ def flat_schedules(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
     return flat
 
 
+def _copied(value: Any) -> Any:
+    return {key: _copied(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
 @dataclass
 class Layers:
     """Values being resolved, weakest layer first.
@@ -135,7 +139,7 @@ class Layers:
         try:
             form = natural_form(value)
         except NotWritable:
-            form = value
+            form = _copied(value)
         if form is None:
             form = {}
         if not isinstance(form, dict):
@@ -160,3 +164,17 @@ class Layers:
             if found is not None:
                 return found
         return None
+
+    def culprit(self, path: KeyPath) -> Origin | None:
+        """The origin to tell of a problem at a key path.
+
+        That of the value; but what a stronger layer wrote inside the value, when one did, and for a key that nobody
+        wrote, what was written last beside it.
+        """
+        origin = self.origin(path)
+        top = 2 if path[:1] == (SCHEDULES,) else 1
+        for length in range(len(path), (0 if origin is None else len(path)) - 1, -1):
+            inside = [o for p, o in self.origins.items() if length >= top and p[:length] == path[:length]]
+            if inside:
+                return inside[-1] if origin is None or not inside[-1].beside(origin) else origin
+        return origin

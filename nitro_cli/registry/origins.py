@@ -48,6 +48,10 @@ class Origin:
             return self.file.absolute().parent
         return self.folder
 
+    def beside(self, other: Origin) -> bool:
+        """Whether both stand in one place: the same file, or the same words."""
+        return (self.kind, self.name, self.file) == (other.kind, other.name, other.file)
+
     @property
     def place(self) -> str:
         """The file and line, or what was written on the command line."""

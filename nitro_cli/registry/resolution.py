@@ -181,7 +181,7 @@ def _told(layers: Layers) -> Iterable[tuple[KeyPath, Origin]]:
     """Origins of fields and schedule keys, and of what is inside them only where it was written elsewhere."""
     for path, origin in layers.origins.items():
         around = layers.origin(path[:-1])
-        elsewhere = around is None or (around.kind, around.name, around.file) != (origin.kind, origin.name, origin.file)
+        elsewhere = around is None or not origin.beside(around)
         if elsewhere or (path[0] == SCHEDULES and len(path) == 2):
             yield path, origin
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from nitro_cli.experiment import Selector
+
 __all__ = ["NotWritable", "content_digest", "is_array", "natural_form", "value_type", "without_none"]
 
 _ARRAY_LIMIT = 4096
@@ -28,8 +30,8 @@ class NotWritable(Exception):
 def natural_form(value: Any) -> Any:
     """The form TOML would write a value in; None stays None, inside tables too.
 
-    Models and dataclasses become tables, tuples and sets lists, enums their value, paths and objects with a text form
-    (selectors) strings, small arrays nested lists.
+    Models and dataclasses become tables, tuples and sets lists, enums their value, paths, selectors and objects with a
+    text form strings, small arrays nested lists.
 
     Raises:
         NotWritable: there is no such form.
@@ -42,12 +44,12 @@ def natural_form(value: Any) -> Any:
         return _text(str(value))
     if isinstance(value, (datetime.date, datetime.time)):
         return value
-    if isinstance(value, PurePath):
+    if isinstance(value, (PurePath, Selector)):
         return _text(str(value))
     if isinstance(value, BaseModel):
         return _of_model(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: natural_form(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return _of_dataclass(value)
     if isinstance(value, Mapping):
         return {_key(key): natural_form(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -85,11 +87,21 @@ def _list_item(item: Any) -> Any:
 
 
 def _of_model(value: BaseModel) -> Any:
-    text = getattr(type(value), "__str__", None)
-    if text is not None and text is not BaseModel.__str__ and text is not object.__str__:
-        return _text(str(value))
-    names = type(value).model_fields
-    return {info.alias or name: natural_form(getattr(value, name)) for name, info in names.items()}
+    found = {}
+    for name, info in type(value).model_fields.items():
+        inner = getattr(value, name)
+        if inner is not None or info.default is not None:  # none is said by leaving out where it is the default
+            found[info.alias or name] = natural_form(inner)
+    return found
+
+
+def _of_dataclass(value: Any) -> Any:
+    found = {}
+    for info in dataclasses.fields(value):
+        inner = getattr(value, info.name)
+        if info.init and (inner is not None or info.default is not None):
+            found[info.name] = natural_form(inner)
+    return found
 
 
 def _of_other(value: Any) -> Any:

@@ -38,7 +38,7 @@ def field_problems(cls: type[Any], layers: Layers, *, partial: bool = False) -> 
         path: KeyPath = tuple(found.path)
         if partial and (not path or (found.kind == "missing" and len(path) == 1)):
             continue
-        problems.append(Problem(path, found.message, tuple(found.nearest), layers.origin(path)))
+        problems.append(Problem(path, found.message, tuple(found.nearest), layers.culprit(path)))
     return problems
 
 
@@ -52,5 +52,5 @@ def schedules_of(layers: Layers) -> tuple[dict[str, Any] | None, list[Problem]]:
     for found in schedule_problems(table):
         key, *rest = found.path
         written = (SCHEDULES, *(flat[key][0] if key in flat else (key,)), *rest)
-        problems.append(Problem(written, found.message, tuple(found.nearest), layers.origin(written)))
+        problems.append(Problem(written, found.message, tuple(found.nearest), layers.culprit(written)))
     return table, problems
