@@ -17,6 +17,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from .sentinel import StrippedHost
+
 __all__ = ["NoContentError", "content_digest", "same_content"]
 
 
@@ -119,6 +121,8 @@ def _digest_at(value: Any, path: str) -> str:
 
 def is_array(value: Any) -> bool:
     """Whether a value is an array or array scalar of numpy or JAX."""
+    if isinstance(value, StrippedHost):
+        return False
     return hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type)
 
 
@@ -127,10 +131,9 @@ def is_dtype(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return False
-    if isinstance(value, type):
-        return issubclass(value, numpy.generic)
-    is_jax_type = type(value).__name__ == "_ScalarMeta"
-    return isinstance(getattr(value, "dtype", None) if is_jax_type else value, numpy.dtype)
+    if type(value).__name__ == "_ScalarMeta":
+        return isinstance(getattr(value, "dtype", None), numpy.dtype)
+    return issubclass(value, numpy.generic) if isinstance(value, type) else isinstance(value, numpy.dtype)
 
 
 def _tag(value: Any) -> bytes:

@@ -90,20 +90,22 @@ def _evaluated(namespace: dict[str, Any], frame: FrameType, where: str) -> dict[
     evaluated: dict[str, Any] = {}
     visible = {**frame.f_locals, **namespace}
     for name, annotation in (raw or {}).items():
-        text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
-        if isinstance(text, str):
+        text = annotation = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+        # A quoted type under postponed annotations is a string of a string.
+        while isinstance(annotation, str):
             try:
-                annotation = eval(text, frame.f_globals, visible)
+                annotation = eval(annotation, frame.f_globals, visible)
             except Exception as error:
                 if name.startswith("_"):
-                    continue
+                    break
                 raise ConfigError(
                     f"the type of field {name!r} cannot be evaluated: {error}",
                     where=where,
                     why=f"the annotation is {text!r}, and fields are checked where the class is written",
                     fix="import what it names at the top of the module, outside `if TYPE_CHECKING:`",
                 ) from None
-        evaluated[name] = type(None) if annotation is None else annotation
+        if not isinstance(annotation, str):
+            evaluated[name] = type(None) if annotation is None else annotation
     return evaluated
 
 

@@ -188,8 +188,10 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
 
     def __repr_args__(self) -> Any:
         for name in type(self).model_fields:
-            if name not in KNOBS or name in self.model_fields_set:
-                value = self.__dict__[name]
+            value = self.__dict__[name]
+            if name not in KNOBS or (
+                not isinstance(value, StrippedHost) and not same_content(value, Experiment.model_fields[name].default)
+            ):
                 yield name, _Summary(value) if is_array(value) and value.shape != () else value
 
 

@@ -134,4 +134,5 @@ def type_text(annotation: Any) -> str:
         else:
             inside = ", ".join(type_text(a) for a in arguments)
         return f"{getattr(origin, '__name__', str(origin))}[{inside}]" if inside else str(origin)
-    return getattr(annotation, "__name__", None) or str(annotation).removeprefix("typing.")
+    name: str = getattr(annotation, "__name__", None) or str(annotation).removeprefix("typing.")
+    return name.rsplit(".", 1)[-1] if isinstance(annotation, type) and name.replace(".", "_").isidentifier() else name

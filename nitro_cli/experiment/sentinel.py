@@ -93,7 +93,8 @@ _USES = {
     "comparison": "eq ne lt le gt ge",
     "a call": "call",
 }
-_PROPERTIES = frozenset({"array_interface"})
+# JAX refuses an argument that has the method before calling it; as a property it is asked for, and answers.
+_PROPERTIES = frozenset({"array_interface", "jax_array"})
 
 for _use, _names in _USES.items():
     for _short in _names.split():

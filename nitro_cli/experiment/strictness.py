@@ -63,6 +63,9 @@ class _Walk:
         if not isinstance(node, dict):
             return node
         kind = node.get("type")
+        if not isinstance(kind, str):
+            # Not a schema but a mapping of them, whose keys are the user's names.
+            return {key: self.visit(value) for key, value in node.items()}
         if kind == "definition-ref":
             return self._reference(node)
         if kind == "is-instance":
@@ -147,7 +150,8 @@ def _enum_reader(cls: type[Enum]) -> Callable[[Any], Any]:
 
 def _array_from_list(node: dict[str, Any]) -> Any:
     cls = node["cls"]
-    name, package = getattr(cls, "__name__", ""), getattr(cls, "__module__", "").split(".")[0]
+    # JAX's array type is called jaxlib._jax.Array, dots included.
+    name, package = getattr(cls, "__name__", "").split(".")[-1], getattr(cls, "__module__", "").split(".")[0]
     if name == "ndarray" and package == "numpy":
         return core_schema.no_info_before_validator_function(_to_array, node)
     if name == "Array" and package in ("jax", "jaxlib"):

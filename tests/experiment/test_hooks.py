@@ -1,0 +1,108 @@
+"""The hooks' defaults."""
+
+from __future__ import annotations
+
+import functools
+
+import matplotlib
+import numpy as np
+import pytest
+
+from nitro_cli.errors import ConfigError, HookError
+from nitro_cli.experiment import (
+    HOOKS,
+    Experiment,
+    check_hooks,
+    default_no_decay,
+    has_hook,
+    sanitize_metric_name,
+)
+
+
+class Four(Experiment):
+    def build_data(self, dist): ...
+    def build_model(self, rng): ...
+    def forward(self, model, params, state, *, image): ...
+    def loss(self, outputs, *, label): ...
+
+
+def test_four_hooks_are_enough_and_a_missing_one_is_named():
+    check_hooks(Four())
+
+    class Three(Experiment):
+        def build_data(self, dist): ...
+        def build_model(self, rng): ...
+        def forwrd(self, model, params, state): ...
+        def loss(self, outputs): ...
+
+    with pytest.raises(ConfigError, match="forward") as caught:
+        check_hooks(Three())
+    assert caught.value.nearest == ("forwrd",)
+
+
+def test_a_hook_counts_only_when_a_subclass_writes_it():
+    written = [name for name in HOOKS if has_hook(Four, name)]
+    assert written == ["build_data", "build_model", "forward", "loss"]
+
+    class More(Four):
+        optimizer = functools.partial(min)
+
+        def no_decay(self, path, leaf):
+            return True
+
+        def train_step(self, model, params, opt_state, state, *, image): ...
+
+    class Again(More):
+        pass
+
+    assert has_hook(Again(), "optimizer")
+    assert has_hook(Again(), "no_decay")
+    assert has_hook(Again(), "train_step")
+    assert Again().manual_training() is True
+    assert Four().manual_training() is False
+    with pytest.raises(ConfigError):
+        has_hook(Four, "forwrd")
+
+
+def test_defaults():
+    e = Four(learning_rate=0.5, weight_decay=0.1)
+    matrix, vector, scalar = np.zeros((2, 2)), np.zeros(2), np.zeros(())
+    assert e.derive({}) == {}
+    assert e.schedules() == {}
+    assert e.grad_rule() is None
+    assert e.optimizer is None
+    assert e.param_group(("dense", "kernel")) == "default"
+    assert (e.group_learning_rate("g"), e.group_weight_decay("g"), e.decay_anchor("g")) == (0.5, 0.1, "zero")
+    assert [e.no_decay((), x) for x in (matrix, vector, scalar)] == [False, True, True]
+    assert [default_no_decay((), x) for x in (matrix, vector)] == [False, True]
+    assert [e.adaptive_perturb((), x) for x in (matrix, vector)] == [True, False]
+    assert e.no_perturb((), vector) is False
+    assert (e.metrics_residency("train_metrics"), e.metrics_residency("metrics")) == ("device", "host")
+    assert e.finalize_metrics({"a": 1}, "val") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("metric", "score", "name"),
+    [
+        ("loss", 0.0416831, "epoch-0006-step-4500-loss=0.0416831"),
+        ("loss", 0.04168312345, "epoch-0006-step-4500-loss=0.0416831"),
+        ("val/acc @1", 1234567.0, "epoch-0006-step-4500-val_acc__1=1.23457e+06"),
+        ("../../x", 1.0, "epoch-0006-step-4500-.._.._x=1"),
+        (None, None, "epoch-0006-step-4500"),
+        ("loss", None, "epoch-0006-step-4500"),
+    ],
+)
+def test_the_name_of_a_checkpoint(metric, score, name):
+    assert Four().checkpoint_filename(epoch=6, step=4500, metric=metric, score=score) == name
+    assert "/" not in sanitize_metric_name(metric or "")
+
+
+def test_save_figure_writes_a_matplotlib_figure_as_png(tmp_path):
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    path = Four().save_figure(Figure(), str(tmp_path / "a"))
+    assert path.endswith("a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(HookError, match="no savefig"):
+        Four().save_figure("text", str(tmp_path / "b"))
