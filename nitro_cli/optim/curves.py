@@ -151,7 +151,7 @@ def _piecewise(
     With `interpolate_type` the value moves from one product to the next, as `optax.piecewise_interpolate_schedule`.
     """
     ordered = sorted((boundaries_and_scales or {}).items())
-    levels: Values = np.cumprod(np.asarray([init_value, *(scale for _, scale in ordered)], np.float64))
+    levels = np.cumprod(np.asarray([init_value, *(scale for _, scale in ordered)], np.float64))
     bounds = np.asarray([boundary for boundary, _ in ordered], np.float64)
     reached = np.searchsorted(bounds, count, side="right")
     if interpolate_type is None or not ordered:
@@ -159,7 +159,8 @@ def _piecewise(
     begins = np.concatenate([[0.0], bounds])
     following = np.minimum(reached + 1, len(ordered))
     width = np.maximum(begins[following] - begins[reached], 1.0)
-    return _anneal(interpolate_type, levels[reached], levels[following], (count - begins[reached]) / width)
+    progress = (count - begins[reached]) / width
+    return _anneal(interpolate_type, levels[reached], levels[following], progress)
 
 
 def _inverse_sqrt(

@@ -10,18 +10,18 @@ import jax
 __all__ = ["used_entries"]
 
 
-def used_entries(function: Callable[..., Any], entries: dict[str, Any], *rest: Any) -> frozenset[str]:
-    """The keys of `entries` that any output of `function(entries, *rest)` depends on.
+def used_entries(function: Callable[..., Any], entries: dict[str, Any], *rest: Any) -> tuple[frozenset[str], Any]:
+    """The keys of `entries` that any output of `function(entries, *rest)` depends on, and the outputs' shapes.
 
     Args:
         function: traceable; takes the dict of scalars first.
         entries: scalars, or shapes of scalars, by name.
         rest: further arguments, as arrays or shapes.
     """
-    closed = jax.make_jaxpr(function)(entries, *rest)
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(entries, *rest)
     names = sorted(entries)
     used = _used_inputs(closed.jaxpr)
-    return frozenset(name for name, is_used in zip(names, used, strict=False) if is_used)
+    return frozenset(name for name, is_used in zip(names, used, strict=False) if is_used), shapes
 
 
 def _used_inputs(jaxpr: Any, outputs: list[bool] | None = None) -> list[bool]:

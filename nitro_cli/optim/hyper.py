@@ -187,7 +187,7 @@ class Hyper:
             old = saved.pop(key, None)
             if old is not None and not counters.load_state(old):
                 warnings.warn(
-                    f"the plateau of {key!r} followed {old['metric']} ({old['mode']}) now {counters.metric} "
+                    f"the plateau of {key!r} followed {old['metric']} ({old['mode']}), now {counters.metric} "
                     f"({counters.mode}): its counters start fresh",
                     NitroWarning,
                     stacklevel=2,

@@ -58,28 +58,32 @@ def try_rule(
         _check_evaluated_weights(rule, state)
     except Exception as error:
         raise _refused(rule, error) from error
+    arguments = (dict(shapes), state, dict(shapes), anchor)
     wants_loss = False
     try:
-        used = used_entries(update, entries, dict(shapes), state, dict(shapes), anchor, {})
+        used, result = used_entries(update, entries, *arguments, {})
+    except NitroError:
+        raise
     except Exception as first:
-        if isinstance(first, NitroError):
-            raise
         try:
-            used = used_entries(update, entries, dict(shapes), state, dict(shapes), anchor, {"value": scalar})
+            used, result = used_entries(update, entries, *arguments, {"value": scalar})
         except Exception:
             raise _refused(rule, first) from first
         wants_loss = True
         if not supplies_loss:
-            raise OptimizerError(
-                "the optimizer reads the loss, which this run does not give it",
-                where=f"optimizer of the group {group!r}: {rule.name}",
-                why=str(first).strip().splitlines()[0],
-                fix="choose a rule that reads the gradient only",
-            ) from first
-    extra = {"value": scalar} if wants_loss else {}
-    _check_structure(rule, state, jax.eval_shape(update, entries, dict(shapes), state, dict(shapes), anchor, extra))
-    _check_used(hyper, rule, frozenset(used))
+            raise _reads_loss(rule, first) from first
+    _check_structure(rule, state, result[1])
+    _check_used(hyper, rule, used)
     return wants_loss
+
+
+def _reads_loss(rule: GroupRule, error: Exception) -> OptimizerError:
+    return OptimizerError(
+        "the optimizer reads the loss, which the train step does not give it",
+        where=f"optimizer of the group {rule.group!r}: {rule.name}",
+        why=_first_line(error),
+        fix="choose a rule that reads the gradient only",
+    )
 
 
 def _check_used(hyper: Hyper, rule: GroupRule, used: frozenset[str]) -> None:
@@ -142,9 +146,9 @@ def _check_evaluated_weights(rule: GroupRule, state: Any) -> None:
         )
 
 
-def _check_structure(rule: GroupRule, state: Any, result: tuple[Any, Any]) -> None:
-    before, after = str(jax.tree.structure(state)), str(jax.tree.structure(result[1]))
-    shapes = [x.shape for x in jax.tree.leaves(state)], [x.shape for x in jax.tree.leaves(result[1])]
+def _check_structure(rule: GroupRule, state: Any, new_state: Any) -> None:
+    before, after = str(jax.tree.structure(state)), str(jax.tree.structure(new_state))
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (state, new_state)]
     if before != after or shapes[0] != shapes[1]:
         raise OptimizerError(
             "the optimizer's state changes its structure",
@@ -153,21 +157,31 @@ def _check_structure(rule: GroupRule, state: Any, result: tuple[Any, Any]) -> No
         )
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _refused(rule: GroupRule, error: Exception) -> OptimizerError:
     if isinstance(error, OptimizerError):
         return error
     where = f"optimizer of the group {rule.group!r}: {rule.name}"
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
         return OptimizerError(
             "the optimizer cannot take traced hyperparameters",
             where=where,
-            why=f"its Python code branches on one: {lines[0]}",
+            why=f"its Python code reads the value of one: {_first_line(error)}",
             fix="choose another rule, or give the value as a constant by functools.partial instead of a schedule",
+        )
+    if "value_fn" in str(error) or "obj_fn" in str(error):
+        return OptimizerError(
+            "the optimizer evaluates the loss again inside its step",
+            where=where,
+            why=f"a train step gives it one gradient: {_first_line(error)}",
+            fix="choose another rule; optax.lbfgs works with linesearch=None in a functools.partial",
         )
     return OptimizerError(
         "the optimizer cannot be used",
         where=where,
-        why=f"one update with a gradient and parameters raised {type(error).__name__}: {lines[0]}",
+        why=f"one update with a gradient and parameters raised {type(error).__name__}: {_first_line(error)}",
         fix="give what it needs by functools.partial, or build the chain in optimizer(self, group, hp)",
     )

@@ -159,11 +159,7 @@ def _optax_source(key: str, schedule: Callable[[Any], Any]) -> ValueSource:
                 return np.asarray([_finite_or_fail(key, schedule(int(step) - 1), int(step)) for step in steps])
 
     text = f"optax.{getattr(schedule, '__qualname__', type(schedule).__name__).split('.')[0]}"
-    with _double_on_host():
-        direct = schedule(0)
-        constant = None
-        if text == "optax.constant_schedule":
-            constant = _finite_or_fail(key, direct, 1)
+    constant = _finite_or_fail(key, schedule(0), 1) if text == "optax.constant_schedule" else None
     return ValueSource(key, text, block, constant)
 
 

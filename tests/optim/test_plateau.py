@@ -1,0 +1,158 @@
+"""Plateaus against PyTorch's ReduceLROnPlateau."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nitro_cli.errors import MetricError, ScheduleError
+from nitro_cli.optim.plateau import Plateau, PlateauCounters
+
+NAN = math.nan
+FALLING = [1.0, 0.9, 0.91, 0.89995, 0.95, 0.8, 0.81, 0.82, 0.83, 0.79, 0.85, 0.86, 0.87, 0.88, 0.7, 0.71, 0.72, 0.73]
+RISING = [0.1, 0.2, 0.2, 0.19, 0.20001, 0.3, 0.25, NAN, 0.31, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.2, 0.4, 0.4, 0.4, 0.4]
+
+# The rates after each epoch of torch 2.13.0's ReduceLROnPlateau from a rate of 1.0 (eps=0).
+TORCH: list[tuple[list[float], str, dict[str, Any], list[float]]] = [
+    (
+        FALLING,
+        "min",
+        {"factor": 0.5, "patience": 2},
+        [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.125, 0.125, 0.0625],
+    ),
+    (
+        FALLING,
+        "min",
+        {"factor": 0.1, "patience": 0, "cooldown": 2, "min_scale": 0.001},
+        [1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001],
+    ),
+    (
+        FALLING,
+        "min",
+        {"factor": 0.5, "patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
+        [1.0, 1.0, 1.0, *[0.5] * 4, 0.25, 0.25, 0.125, 0.125, 0.0625, 0.0625, *[0.03125] * 3, 0.015625, 0.015625],
+    ),
+    (
+        RISING,
+        "max",
+        {"factor": 0.5, "patience": 1},
+        [1.0, 1.0, 1.0, *[0.5] * 4, *[0.25] * 3, 0.125, 0.125, 0.0625, 0.0625, *[0.03125] * 4, 0.015625, 0.015625],
+    ),
+    (
+        RISING,
+        "max",
+        {"factor": 0.3, "patience": 1, "cooldown": 1, "threshold": 0.1, "threshold_mode": "abs", "min_scale": 0.05},
+        [1.0, 1.0, *[0.3] * 4, *[0.09] * 4, *[0.05] * 10],
+    ),
+]
+
+
+@pytest.mark.parametrize(("metrics", "mode", "options", "expected"), TORCH)
+def test_the_scale_follows_pytorch(
+    metrics: list[float], mode: str, options: dict[str, Any], expected: list[float]
+) -> None:
+    counters = PlateauCounters(Plateau(1.0, **options), "loss", mode)
+    scales = []
+    for value in metrics:
+        counters.observe({"loss": value}, "learning_rate")
+        scales.append(counters.scale)
+    assert scales == pytest.approx(expected, rel=1e-12)
+
+
+class ByTheBook:
+    """ReduceLROnPlateau as PyTorch documents it, for any sequence."""
+
+    def __init__(self, mode: str, factor: float, patience: int, cooldown: int, relative: bool) -> None:
+        self.best = math.inf if mode == "min" else -math.inf
+        self.sign = 1 if mode == "min" else -1
+        self.scale, self.bad, self.wait = 1.0, 0, 0
+        self.factor, self.patience, self.cooldown = factor, patience, cooldown
+        self.threshold, self.relative = 1e-4, relative
+
+    def step(self, value: float) -> float:
+        margin = self.threshold * self.best if self.relative else self.threshold
+        better = self.best == self.sign * math.inf or (self.sign * value < self.sign * (self.best - self.sign * margin))
+        self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
+        if self.wait > 0:
+            self.wait, self.bad = self.wait - 1, 0
+        if self.bad > self.patience:
+            self.scale, self.wait, self.bad = self.scale * self.factor, self.cooldown, 0
+        return self.scale
+
+
+@given(
+    metrics=st.lists(st.floats(0.01, 10), max_size=40),
+    mode=st.sampled_from(["min", "max"]),
+    patience=st.integers(0, 3),
+    cooldown=st.integers(0, 3),
+    relative=st.booleans(),
+    cut=st.integers(0, 40),
+)
+def test_any_sequence_follows_the_rule_and_a_json_round_trip_in_the_middle_changes_nothing(
+    metrics: list[float], mode: str, patience: int, cooldown: int, relative: bool, cut: int
+) -> None:
+    threshold_mode = "rel" if relative else "abs"
+    rule = Plateau(1.0, factor=0.5, patience=patience, cooldown=cooldown, threshold_mode=threshold_mode)
+    counters, book = PlateauCounters(rule, "m", mode), ByTheBook(mode, 0.5, patience, cooldown, relative)
+    for index, value in enumerate(metrics):
+        if index == cut:
+            state = json.loads(json.dumps(counters.state()))
+            counters = PlateauCounters(rule, "m", mode)
+            assert counters.load_state(state)
+        counters.observe({"m": value}, "learning_rate")
+        assert counters.scale == book.step(value)
+
+
+def test_a_reduction_is_announced_with_key_and_both_scales() -> None:
+    counters = PlateauCounters(Plateau(1.0, patience=0), "loss", "min")
+    assert counters.observe({"loss": 1.0}, "momentum") is None
+    said = counters.observe({"loss": 1.0}, "momentum")
+    assert said is not None
+    assert "momentum" in said
+    assert "0.1" in said
+    assert "loss" in said
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_not_finite_is_a_bad_epoch(value: float) -> None:
+    counters = PlateauCounters(Plateau(1.0, patience=0), "loss", "max")
+    counters.observe({"loss": 1.0}, "k")
+    counters.observe({"loss": value}, "k")
+    assert counters.scale == 0.1
+    assert counters.best == 1.0
+
+
+@pytest.mark.parametrize("value", ["low", None, True, [1.0]])
+def test_a_metric_that_is_no_real_number_is_refused(value: Any) -> None:
+    counters = PlateauCounters(Plateau(1.0), "loss", "min")
+    with pytest.raises(MetricError, match="not a real number"):
+        counters.observe({"loss": value}, "learning_rate")
+
+
+def test_a_missing_metric_names_those_there_are() -> None:
+    counters = PlateauCounters(Plateau(1.0), "los", "min")
+    with pytest.raises(MetricError, match="acc, loss"):
+        counters.observe({"loss": 1.0, "acc": 2.0}, "learning_rate")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"factor": 1.0},
+        {"factor": 0.0},
+        {"patience": -1},
+        {"cooldown": 1.5},
+        {"threshold_mode": "relative"},
+        {"mode": "least", "metric": "loss"},
+        {"metric": "loss"},
+        {"min_scale": -1.0},
+    ],
+)
+def test_a_value_out_of_its_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ScheduleError, match="plateau"):
+        Plateau(1.0, **options)
