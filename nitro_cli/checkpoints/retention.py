@@ -182,8 +182,9 @@ def warn_about_mixed(entries: Iterable[ManifestEntry], metric: str | None, mode:
     )
     if pairs:
         shown = ", ".join(f"{count} under {pair}" for pair, count in pairs.items())
+        now = "nothing is scored now" if metric is None else f"the score now is {metric} ({mode})"
         warnings.warn(
-            f"{root}: checkpoints scored otherwise than by {metric} ({mode}) are neither ranked nor deleted: {shown}",
+            f"{root}: {now}; checkpoints scored otherwise are neither ranked nor deleted: {shown}",
             NitroWarning,
             stacklevel=3,
         )

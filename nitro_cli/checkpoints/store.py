@@ -233,7 +233,7 @@ class RunStore:
         self.wait()
         path = self._new_path(name, resume_point)
         entry = self._entry(f"{self.id}/{CHECKPOINTS}/{path.name}", epoch, step, score, resume_point=resume_point)
-        if metric is not None and not resume_point:
+        if metric is not None and entry.score is not None:
             entry = replace(entry, metric=metric, mode=mode)
         entry = replace(entry, stop_reason=meta.get("stop_reason"))
         about_run = {"experiment": self._info.experiment, "preset": self._info.preset, "seed": self._info.seed}
@@ -244,13 +244,13 @@ class RunStore:
         return path
 
     def _entry(self, path: str, epoch: int, step: int, score: float | None, *, resume_point: bool) -> ManifestEntry:
-        scored = self._retention is not None and not resume_point
+        scored = score is not None and not resume_point
         return ManifestEntry(
             path=path,
             run=self.id,
             epoch=int(epoch),
             step=int(step),
-            score=None if score is None or resume_point else float(score),
+            score=float(score) if score is not None and scored else None,
             metric=self._retention.metric if scored and self._retention else None,
             mode=self._retention.mode if scored and self._retention else None,
             written=time.time(),
