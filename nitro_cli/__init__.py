@@ -6,6 +6,8 @@ Public names are resolved on first use, so that importing the package loads neit
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 _ROOMS = {
@@ -92,8 +94,16 @@ def __getattr__(name: str) -> Any:
     if room is None:
         raise AttributeError(f"module 'nitro_cli' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"nitro_cli.{room}"), name)
+    if name == "Experiment" and "nitro_cli.registry" not in sys.modules:
+        importlib.import_module("nitro_cli.experiment").set_preset_loader(_load_preset)
     globals()[name] = value
     return value
+
+
+def _load_preset(cls: Any, name: str, values: Mapping[str, Any]) -> Any:
+    # `Experiment.from_preset` needs the registry, which installs its own loader in place of this one.
+    importlib.import_module("nitro_cli.registry")
+    return cls.from_preset(name, **values)
 
 
 def __dir__() -> list[str]:

@@ -40,3 +40,20 @@ room.config_metadata(E)
 print(E().rate)
 """
     assert run(("jax", "jaxlib"), code) == "0.5"
+
+
+def test_an_experiment_imported_from_the_package_finds_its_presets(tmp_path):
+    folder = tmp_path / "presets" / "Small"
+    folder.mkdir(parents=True)
+    (folder / "baseline.toml").write_text("[fields]\nwidth = 7\n")
+    code = f"""
+import os
+os.chdir({str(tmp_path)!r})
+from nitro_cli import Experiment, GraphConst
+class Small(Experiment):
+    width: GraphConst[int] = 1
+    depth: int = 1
+e = Small.from_preset("baseline", depth=3)
+print(e.width, e.depth)
+"""
+    assert run(("jax", "jaxlib"), code) == "7 3"
