@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,17 @@ from nitro_cli.experiment import (
     Experiment,
     FieldKind,
     config_metadata,
-    device_array,
     fields_of_kind,
     same_content,
     validation_problems,
 )
+from nitro_cli.registry.atomic_write import write_atomically
 from nitro_cli.registry.discovery import ExperimentRef, ref_of
 from nitro_cli.registry.importing import find_module_file, split_import_path
 from nitro_cli.registry.layers import SCHEDULES, Layers
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
+from nitro_cli.registry.problems import Problem
 from nitro_cli.registry.resolution import Resolved, finish
 from nitro_cli.registry.sources import apply_overrides, apply_values
 from nitro_cli.registry.toml_text import KeyPath, TomlDocument, format_key_path, read_toml, split_key_path
@@ -34,13 +34,15 @@ from nitro_cli.registry.toml_values import (
     NotWritable,
     content_digest,
     is_array,
+    list_as,
     natural_form,
+    type_of_list,
     value_type,
     without_none,
 )
 from nitro_cli.registry.validation import layers_for
 
-__all__ = ["CONFIG_FORMAT", "config_document", "config_ref", "read_config", "write_atomically", "write_config"]
+__all__ = ["CONFIG_FORMAT", "config_document", "config_ref", "read_config", "write_config"]
 
 CONFIG_FORMAT = 1
 
@@ -49,15 +51,16 @@ def config_document(resolved: Resolved) -> dict[str, Any]:
     """The document that `write_config` writes.
 
     `[experiment]` names the class and the preset, `[fields]` holds every field, the top-level `unset` the key paths
-    that are none, `[schedules]` the schedules table when there is one. A field whose TOML form would not validate to
+    that are none, `[schedules]` the schedules table when there is one, `[types]` what a list was (`tuple`,
+    `float32[10]`) on a field whose annotation does not say it. A field whose TOML form would not validate to
     an equal value is listed under `[unwritten]` with its type and the SHA-256 of its content.
     """
     cls = type(resolved.experiment)
     values = {name: getattr(resolved.experiment, name) for name in config_metadata(cls)}
-    forms = _forms(values, host=fields_of_kind(cls, FieldKind.HOST))
-    written = _rebuilding(cls, values, forms)
-    fields = {name: forms[name][0] for name in written if forms[name][0] is not None}
-    unset = [format_key_path((name, *path)) for name in written for path in forms[name][1]]
+    written = _rebuilding(cls, values, _forms(cls, values))
+    fields = {name: form.kept for name, form in written.items() if form.kept is not None}
+    unset = [format_key_path((name, *path)) for name, form in written.items() for path in form.removed]
+    types = {name: form.type for name, form in written.items() if form.type is not None}
     unwritten = {
         name: {"type": value_type(value), "sha256": content_digest(value)}
         for name, value in values.items()
@@ -74,35 +77,51 @@ def config_document(resolved: Resolved) -> dict[str, Any]:
     if schedules is not None:
         document[SCHEDULES] = schedules
     unwritten |= unwritten_schedules
+    if types:
+        document["types"] = types
     if unwritten:
         document["unwritten"] = unwritten
     return document
 
 
-def _forms(values: Mapping[str, Any], host: Collection[str]) -> dict[str, tuple[Any, list[tuple[str, ...]]]]:
-    """Per field that has one, its TOML form and the key paths inside it that are none; host arrays have none."""
+@dataclass(frozen=True)
+class _Form:
+    """A field's TOML form: the value without its none keys, where those are, and the type that TOML does not say."""
+
+    kept: Any
+    removed: list[tuple[str, ...]]
+    full: Any
+    type: str | None = None
+
+
+def _forms(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, _Form]:
+    """Per field that has one, its TOML form; an array on a Host field has none."""
+    host = fields_of_kind(cls, FieldKind.HOST)
     forms = {}
     for name, value in values.items():
         if name in host and is_array(value):
             continue
         with contextlib.suppress(NotWritable, RecursionError):
-            forms[name] = without_none(natural_form(value))
+            full = natural_form(value)
+            forms[name] = _Form(*without_none(full), full)
     return forms
 
 
-def _rebuilding(cls: type[Experiment], values: Mapping[str, Any], forms: Mapping[str, Any]) -> list[str]:
-    """The fields whose TOML form is read as an equal value again."""
-    natural = {name: natural_form(values[name]) for name in forms}
-    refused = {found.path[0] for found in validation_problems(cls, {**values, **natural}) if found.path}
-    candidates = {name: form for name, form in natural.items() if name not in refused}
-    again = cls(**{**values, **candidates})
-    device = fields_of_kind(cls, FieldKind.DEVICE)
-    return [name for name in candidates if _equal(getattr(again, name), values[name], name in device)]
+def _rebuilding(cls: type[Experiment], values: Mapping[str, Any], forms: Mapping[str, _Form]) -> dict[str, _Form]:
+    """The forms that are read as an equal value again, the type noted of those that need it."""
+    plain = _reread(cls, values, {name: form.full for name, form in forms.items()})
+    typed = {name: replace(forms[name], type=type_of_list(values[name])) for name in forms if name not in plain}
+    inputs = {name: list_as(form.full, form.type) for name, form in typed.items() if form.type is not None}
+    again = _reread(cls, values, {name: value for name, value in inputs.items() if value is not None})
+    return {name: forms[name] if name in plain else typed[name] for name in forms if name in plain or name in again}
 
 
-def _equal(again: Any, value: Any, on_device: bool) -> bool:
-    # Traced code sees only the array of a Device value, whether a list, a tuple or an array gave it.
-    return same_content(again, value) or (on_device and same_content(device_array(again), device_array(value)))
+def _reread(cls: type[Experiment], values: Mapping[str, Any], inputs: Mapping[str, Any]) -> set[str]:
+    """The fields that the class makes the same value of, given these inputs."""
+    refused = {found.path[0] for found in validation_problems(cls, {**values, **inputs}) if found.path}
+    accepted = {name: value for name, value in inputs.items() if name not in refused}
+    again = cls(**{**values, **accepted})
+    return {name for name in accepted if same_content(getattr(again, name), values[name])}
 
 
 def _written_schedules(schedules: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -126,23 +145,6 @@ def write_config(path: Path, resolved: Resolved) -> None:
         OSError: the folder cannot be written.
     """
     write_atomically(path, tomli_w.dumps(config_document(resolved)))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def read_config(
@@ -216,6 +218,13 @@ def _apply_record(layers: Layers, document: TomlDocument) -> None:
 
     for name, value in document.data.get("fields", {}).items():
         layers.put((name,), value, origin(("fields", name)))
+    for name, text in document.data.get("types", {}).items():
+        typed = list_as(layers.fields.get(name), text)
+        if typed is None:
+            message = f"should be a list that makes a {text}"
+            layers.problems.append(Problem((name,), message, (), origin(("fields", name))))
+        else:
+            layers.fields[name] = typed
     for index, text in enumerate(document.data.get("unset", [])):
         path, _ = split_key_path(text)
         layers.put(path, None, origin(("unset", index)))

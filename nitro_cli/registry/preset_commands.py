@@ -11,7 +11,7 @@ import tomli_w
 
 from nitro_cli.errors import ConfigError, NitroError, PresetError, nearest
 from nitro_cli.experiment import NO_DEFAULT, config_metadata, same_content, type_text
-from nitro_cli.registry.config import write_atomically
+from nitro_cli.registry.atomic_write import write_atomically
 from nitro_cli.registry.discovery import ExperimentRef, list_experiments
 from nitro_cli.registry.layers import SCHEDULES
 from nitro_cli.registry.origins import Origin, OriginKind

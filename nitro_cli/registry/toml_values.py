@@ -17,9 +17,19 @@ from pydantic import BaseModel
 
 from nitro_cli.experiment import Selector
 
-__all__ = ["NotWritable", "content_digest", "is_array", "natural_form", "value_type", "without_none"]
+__all__ = [
+    "NotWritable",
+    "content_digest",
+    "is_array",
+    "list_as",
+    "natural_form",
+    "type_of_list",
+    "value_type",
+    "without_none",
+]
 
 _ARRAY_LIMIT = 4096
+_ARRAY_TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -145,6 +155,30 @@ def without_none(form: Any) -> tuple[Any, list[tuple[str, ...]]]:
         if () not in paths:
             table[key] = kept
     return table, removed
+
+
+def type_of_list(value: Any) -> str | None:
+    """What a value that TOML writes as a list is: `tuple`, `set`, `frozenset`, or an array's `float32[10]`."""
+    if is_array(value):
+        return f"{value.dtype}{list(value.shape)}"
+    return type(value).__name__ if type(value) in (tuple, set, frozenset) else None
+
+
+def list_as(items: Any, text: str) -> Any:
+    """Make of a list what `type_of_list` told; None when that cannot be."""
+    kinds: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+    found = _ARRAY_TYPE.fullmatch(text)
+    try:
+        if text in kinds:
+            return kinds[text](items)
+        if found is None:
+            return None
+        import numpy as np
+
+        shape = [int(size) for size in found["shape"].split(",") if size.strip()]
+        return np.asarray(items, dtype=found["dtype"]).reshape(shape)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def value_type(value: Any) -> str:

@@ -33,7 +33,6 @@ from nitro_cli.experiment import (
     Monitor,
     Tee,
     TensorBoardLogger,
-    device_array,
 )
 from nitro_cli.registry import OriginKind, config_ref, find_experiment, read_config, resolve, resolved_of, write_config
 
@@ -190,18 +189,40 @@ def test_an_array_on_a_host_field_is_listed_and_refused_by_name(cwd):
     assert tomllib.loads(path.read_text())["unwritten"]["array"]["sha256"] != entry["sha256"]
 
 
-@pytest.mark.parametrize("value", [(1.0, 2.0), [[1, 2], [3, 4]], np.arange(3, dtype=np.float32), np.float32(0.1)])
-def test_a_device_value_is_rebuilt_as_the_same_device_array(cwd, value):
-    again = roundtrip(OnDevice(weights=value), cwd).experiment
-    before, after = (device_array(e.weights) for e in (OnDevice(weights=value), again))
-    assert before.dtype == after.dtype and np.array_equal(before, after)
+@pytest.mark.parametrize(
+    "value",
+    [
+        (1.0, 2.0),
+        [[1, 2], [3, 4]],
+        np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
+        np.zeros((0, 3), np.int8),
+        np.array([np.nan, np.inf]),
+        np.array([True, False]),
+    ],
+)
+def test_an_array_that_the_program_sees_is_rebuilt_with_its_dtype_and_shape(cwd, value):
+    experiment = OnDevice(weights=value, baked=value)
+    again = roundtrip(experiment, cwd).experiment
+    assert again == experiment
+    assert type(again.weights) is type(experiment.weights)
 
 
-def test_an_array_that_would_come_back_as_a_list_is_refused_by_name(cwd):
+def test_a_large_array_is_refused_by_name(cwd):
     with pytest.raises(ConfigError, match="baked"):
-        roundtrip(OnDevice(baked=np.arange(3)), cwd)
-    with pytest.raises(ConfigError, match="weights"):
-        roundtrip(OnDevice(weights=np.arange(3, dtype=np.int8)), cwd)
+        roundtrip(OnDevice(baked=np.zeros(100_000)), cwd)
+
+
+def test_an_array_can_be_replaced_by_an_override(cwd):
+    write_config(cwd / "config.toml", resolved_of(OnDevice(weights=np.arange(3.0))))
+    assert read_config(cwd / "config.toml", sets=["weights=[1.0]"]).experiment.weights == [1.0]
+
+
+def test_a_type_that_its_list_does_not_fit_is_a_problem_of_the_record(cwd):
+    write_config(cwd / "config.toml", resolved_of(OnDevice(weights=np.arange(3, dtype=np.float32))))
+    text = (cwd / "config.toml").read_text()
+    (cwd / "config.toml").write_text(text.replace("float32[3]", "float32[4]"))
+    with pytest.raises(ConfigError, match=r"float32\[4\]"):
+        read_config(cwd / "config.toml")
 
 
 def test_a_users_own_object_is_listed_and_refused_by_name(cwd):
