@@ -1,6 +1,7 @@
 """Data: sources, batches, padding, prefetch. No JAX here: `prepare` moves batches to the device."""
 
 from nitro_cli.data.adapters import adapt
+from nitro_cli.data.adapters.huggingface import HuggingFaceBatches
 from nitro_cli.data.agreement import check_batch_at
 from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.batches import (
@@ -28,6 +29,7 @@ __all__ = [
     "Dist",
     "EpochSource",
     "FieldSpec",
+    "HuggingFaceBatches",
     "IndexedSource",
     "NoPrefetch",
     "Prefetch",

@@ -118,6 +118,11 @@ class WithLength:
     def __len__(self) -> int:
         return self.batches
 
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on to a source that asks for it."""
+        if callable(getattr(self.source, "set_epoch", None)):
+            self.source.set_epoch(epoch)
+
 
 def _refuse_nesting(wrapper: Prefetch | NoPrefetch) -> None:
     if isinstance(wrapper.source, (Prefetch, NoPrefetch)):
