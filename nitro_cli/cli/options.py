@@ -39,7 +39,7 @@ ExperimentName = Annotated[
 OptionalTarget = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="TARGET",
         help="Experiment, run directory, run id or checkpoint path; the newest run under runs/ by default.",
         autocompletion=completion.targets,
         show_default=False,
@@ -48,7 +48,7 @@ OptionalTarget = Annotated[
 RunDir = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN_DIR]",
+        metavar="RUN_DIR",
         help="Run directory, a run's own directory, or a run id; the newest run under runs/ by default.",
         autocompletion=completion.runs,
         show_default=False,
@@ -77,7 +77,7 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         metavar="S",
-        help="Weights to start from: a checkpoint path, or run:checkpoint such as latest:best.",
+        help="Weights to use: a checkpoint path, or run:checkpoint such as latest:best.",
     ),
 ]
 RunChoice = Annotated[

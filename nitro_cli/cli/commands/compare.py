@@ -22,7 +22,7 @@ _MISSING = object()
 def run(
     output: Output,
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN...", help="Runs: ids, own directories, or run directories (their newest run).", autocompletion=completion.runs)
+        list[str], typer.Argument(metavar="RUN", help="Runs: ids, own directories, or run directories (their newest run).", autocompletion=completion.runs)
     ],
     every: Annotated[bool, typer.Option("--all", help="Also the fields that are the same.")] = False,
 ) -> int:

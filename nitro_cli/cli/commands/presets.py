@@ -33,7 +33,7 @@ def check(
     output: Output,
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXP]...", help="Experiments; all found by default.", autocompletion=completion.experiments),
+        typer.Argument(metavar="EXP", help="Experiments; all found by default.", autocompletion=completion.experiments),
     ] = None,
 ) -> int:
     """Validate every preset of every experiment found. Made for CI: the exit code is 2 when one does not fit."""

@@ -1,0 +1,93 @@
+"""`nitro predict`: forward on new data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nitro_cli.cli.evaluation import open_handle
+from nitro_cli.cli.knob_flags import given, with_knob_flags
+from nitro_cli.cli.options import CheckpointChoice, Force, OptionalTarget, Preset, RunChoice, Sets, Unsets, Weights
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.render.reporter import progress_shown
+from nitro_cli.cli.targets import Overrides, resolve_target
+from nitro_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nitro_cli.cli.prediction_files import InputFields, OutputFile
+    from nitro_cli.run import Nitro
+
+__all__ = ["run"]
+
+
+@with_knob_flags(("eval_weights", "n_devs"))
+def run(
+    output: Output,
+    target: OptionalTarget = None,
+    input_: Annotated[
+        str, typer.Option("--input", "-i", metavar="F", help="The data: an .npz with one array per field, or an .npy.")
+    ] = ...,  # type: ignore[assignment]
+    out: Annotated[str, typer.Option("--output", "-o", metavar="F", help="The .npz to write.")] = ...,  # type: ignore[assignment]
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Samples per batch.")] = 128,
+    force: Force = False,
+    checkpoint: CheckpointChoice = None,
+    run_id: RunChoice = None,
+    preset: Preset = None,
+    sets: Sets = None,
+    unsets: Unsets = None,
+    weights: Weights = None,
+    **knobs: object,
+) -> int:
+    """Run the forward of an experiment on new data, batch by batch, and write its outputs.
+
+    Only the fields that forward declares are read. The outputs are an .npz with one array per leaf, named by its path;
+    a forward that returns one array gives `outputs`. The file appears when it is whole.
+    """
+    from nitro_cli.cli.prediction_files import InputFields, OutputFile
+    from nitro_cli.experiment import HookSignature
+
+    with progress_shown(output):
+        overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+        found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
+        signature = HookSignature.of(found.resolved.experiment, "forward")
+        source = InputFields(Path(input_), signature.required, signature.optional)
+        with OutputFile(Path(out), source.samples, force=force) as file:
+            nitro = open_handle(output, found, data={})
+            _stream(nitro, source, file, min(batch_size, max(source.samples, 1)))
+            shapes = file.shapes
+    if output.json:
+        arrays = {name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in shapes.items()}
+        output.document(
+            experiment=found.resolved.name, run=found.run, checkpoint=found.checkpoint or found.weights,
+            input=source.path, output=file.path, samples=source.samples, arrays=arrays,
+        )  # fmt: skip
+        return ExitCode.OK
+    output.text(str(file.path))
+    told = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in shapes.items())
+    output.note(f"{source.samples} samples: {told}")
+    return ExitCode.OK
+
+
+def _stream(nitro: Nitro, source: InputFields, file: OutputFile, size: int) -> None:
+    for outputs in nitro.predict(source.batches(size)):
+        file.write(_named(outputs))
+
+
+def _named(outputs: Any) -> dict[str, np.ndarray]:
+    """The leaves of an output tree by path."""
+    import jax
+
+    leaves = jax.tree_util.tree_flatten_with_path(outputs)[0]
+    return {"/".join(_key(part) for part in path) or "outputs": leaf for path, leaf in leaves}
+
+
+def _key(part: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        value = getattr(part, attribute, None)
+        if value is not None:
+            return str(value)
+    return str(part)

@@ -1,0 +1,203 @@
+"""Input and output files of `nitro predict`: read and written batch by batch, never whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from nitro_cli.errors import ConfigError, DataError, NotFoundError, StorageError, nearest
+
+__all__ = ["InputFields", "OutputFile"]
+
+
+class InputFields:
+    """The arrays of an `.npz` (one per field) or of an `.npy` (one field), read in order.
+
+    Args:
+        path: the file.
+        wanted: the fields that `forward` needs.
+        optional: fields it takes where they are there.
+
+    Raises:
+        NotFoundError: no such file.
+        DataError: a field is missing, lengths differ, or an array cannot be read without pickle.
+    """
+
+    def __init__(self, path: Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
+        if not path.is_file():
+            beside = [p.name for p in path.parent.glob("*.np[yz]")] if path.parent.is_dir() else []
+            raise NotFoundError(f"there is no file {path}", nearest=nearest(path.name, beside))
+        self.path = path
+        self._single = path.suffix == ".npy"
+        held = self._names()
+        if self._single and len(wanted) != 1:
+            raise DataError(
+                f"{path.name} holds one array, and forward takes {', '.join(wanted)}",
+                where=str(path),
+                fix="save the fields by name: numpy.savez(file, " + ", ".join(f"{name}=..." for name in wanted) + ")",
+            )
+        missing = [name for name in wanted if name not in held] if not self._single else []
+        if missing:
+            raise DataError(
+                f"forward takes {', '.join(missing)}, which {path.name} does not hold",
+                where=str(path),
+                why=f"it holds {', '.join(held) or 'nothing'}",
+                nearest=nearest(missing[0], held),
+            )
+        self.fields = tuple(wanted) + tuple(name for name in optional if name in held)
+        lengths = {name: self._shape(name)[:1] for name in self.fields}
+        if () in lengths.values() or len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name}: {self._shape(name)}" for name in self.fields)
+            raise DataError("the fields have different lengths", where=str(path), why=f"their shapes are {shown}")
+        self.samples = next(iter(lengths.values()))[0] if lengths else 0
+
+    def batches(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Batches of at most `size` samples, in order."""
+        readers = [_RowReader(self, name) for name in self.fields]
+        try:
+            for start in range(0, self.samples, size):
+                count = min(size, self.samples - start)
+                yield {reader.name: reader.rows(count) for reader in readers}
+        finally:
+            for reader in readers:
+                reader.close()
+
+    def _names(self) -> tuple[str, ...]:
+        if self._single:
+            return ()
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+        except zipfile.BadZipFile as error:
+            raise DataError(f"{self.path.name} is no .npz file", where=str(self.path), why=str(error)) from error
+
+    def open(self, name: str) -> Any:
+        """The stream of one field's array, at its header."""
+        if self._single:
+            return open(self.path, "rb")  # noqa: SIM115 - closed by the reader
+        with zipfile.ZipFile(self.path) as archive:
+            return archive.open(f"{name}.npy")
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        with self.open(name) as stream:
+            return _header(stream, f"{self.path}: {name}")[0]
+
+
+class _RowReader:
+    """Reads the rows of one array from its stream, in order."""
+
+    def __init__(self, source: InputFields, name: str) -> None:
+        self.name = name
+        self._where = f"{source.path}: {name}"
+        self._stream = source.open(name)
+        shape, fortran, self._dtype = _header(self._stream, self._where)
+        self._row = shape[1:]
+        self._row_bytes = int(np.prod(self._row, dtype=np.int64)) * self._dtype.itemsize
+        self._whole: np.ndarray | None = None
+        if fortran and len(shape) > 1:  # rows are not contiguous: this one array is read whole
+            flat = self._exactly(shape[0] * self._row_bytes)
+            self._whole = np.frombuffer(flat, self._dtype).reshape(shape, order="F")
+        self._at = 0
+
+    def rows(self, count: int) -> np.ndarray:
+        """The next `count` rows."""
+        if self._whole is not None:
+            self._at += count
+            return np.ascontiguousarray(self._whole[self._at - count : self._at])
+        data = self._exactly(count * self._row_bytes)
+        return np.frombuffer(data, self._dtype).reshape(count, *self._row)
+
+    def _exactly(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        if len(data) != size:
+            raise DataError("the file ends inside its array", where=self._where, why=f"{size - len(data)} bytes are missing")
+        return data
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
+def _header(stream: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except ValueError as error:
+        raise DataError("this is no numpy array", where=where, why=str(error)) from error
+    if dtype.hasobject:
+        raise DataError("the array holds Python objects", where=where, why="reading them would run code from the file")
+    return shape, fortran, dtype
+
+
+class OutputFile:
+    """An `.npz` that grows batch by batch and appears under its name only when it is whole.
+
+    Args:
+        path: the file to write.
+        samples: how many rows every array will have.
+        force: whether an existing file is replaced.
+
+    Raises:
+        ConfigError: the file exists, or its name does not end in `.npz`.
+    """
+
+    def __init__(self, path: Path, samples: int, *, force: bool = False) -> None:
+        if path.suffix != ".npz":
+            raise ConfigError(f"the output is an .npz file, not {path.name}", where="--output", fix=f"--output {path.with_suffix('.npz')}")
+        if path.exists() and not force:
+            raise ConfigError(f"{path} exists", where="--output", fix="choose another name, or overwrite it with --force")
+        if not path.parent.is_dir():
+            raise NotFoundError(f"there is no directory {path.parent}", where=f"--output {path}")
+        self.path = path
+        self._samples = samples
+        self._arrays: dict[str, np.memmap[Any, Any]] = {}
+        self._at = 0
+
+    def __enter__(self) -> OutputFile:
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+        except OSError as error:
+            raise StorageError("the output cannot be written", where=str(self.path.parent), why=str(error)) from error
+        return self
+
+    def write(self, outputs: Mapping[str, np.ndarray]) -> None:
+        """Append one batch of every array."""
+        count = 0
+        for name, array in outputs.items():
+            if name not in self._arrays:
+                file = self._folder / f"{len(self._arrays)}.npy"
+                shape = (self._samples, *array.shape[1:])
+                self._arrays[name] = np.lib.format.open_memmap(file, "w+", array.dtype, shape)
+            count = len(array)
+            self._arrays[name][self._at : self._at + count] = array
+        self._at += count
+
+    @property
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every array."""
+        return {name: (array.shape, array.dtype.name) for name, array in self._arrays.items()}
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._publish()
+        finally:
+            self._arrays.clear()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _publish(self) -> None:
+        whole = self._folder / "whole.npz"
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in self._arrays.items():
+                array.flush()
+                archive.write(str(array.filename), f"{name}.npy")
+        os.replace(whole, self.path)

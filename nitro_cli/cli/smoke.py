@@ -1,0 +1,270 @@
+"""A tiny run through everything a real one goes through, in a temporary folder."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.cli.failure import classify
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, styled
+from nitro_cli.cli.render.progress_state import duration
+from nitro_cli.errors import ExitCode, HookError
+
+if TYPE_CHECKING:
+    from nitro_cli.experiment import Experiment
+    from nitro_cli.registry import Resolved
+    from nitro_cli.run import Nitro
+
+__all__ = ["SmokeResult", "smoke_one", "tell_smoke"]
+
+_EPOCHS = 2
+
+
+@dataclass
+class SmokeResult:
+    """What became of one experiment under one preset.
+
+    Args:
+        experiment: its name.
+        preset: the preset's name.
+        steps: per step its name, the seconds it took, and what there is to say.
+        failed: the exception that ended it.
+        failed_in: the step it ended in.
+    """
+
+    experiment: str
+    preset: str | None
+    steps: list[tuple[str, float, str]] = field(default_factory=list)
+    failed: BaseException | None = None
+    failed_in: str = ""
+
+    @property
+    def name(self) -> str:
+        """`Experiment` or `Experiment preset`."""
+        return f"{self.experiment} {self.preset}" if self.preset else self.experiment
+
+    def as_json(self) -> dict[str, Any]:
+        """The form in `nitro smoke --json`."""
+        steps = [{"name": name, "seconds": round(seconds, 3), "detail": detail} for name, seconds, detail in self.steps]
+        error = None
+        if self.failed is not None:
+            failure = classify(self.failed)
+            error = {**failure.error.as_json(), "error": type(self.failed).__name__, "step": self.failed_in}
+        return {"experiment": self.experiment, "preset": self.preset, "ok": error is None, "steps": steps, "error": error}
+
+
+def smoke_one(output: Output, resolved: Resolved) -> SmokeResult:
+    """Train, stop by a signal, resume, validate, average, export and reload one experiment, small."""
+    result = SmokeResult(resolved.name, resolved.preset)
+    with tempfile.TemporaryDirectory(prefix="nitro-smoke-") as folder, output.hooks_to_stderr():
+        run = _Smoke(resolved, Path(folder))
+        for name, step in run.steps():
+            started = time.monotonic()
+            try:
+                detail = step()
+            except Exception as error:
+                result.failed, result.failed_in = error, name
+                break
+            result.steps.append((name, time.monotonic() - started, detail))
+    return result
+
+
+def tell_smoke(output: Output, results: list[SmokeResult]) -> int:
+    """Show what became of smoke runs; the exit code is 1 when one failed."""
+    failed = [result for result in results if result.failed is not None]
+    if output.json:
+        output.document(results=[result.as_json() for result in results], failed=len(failed))
+        return ExitCode.FAILED if failed else ExitCode.OK
+    for result in results:
+        seconds = sum(spent for _, spent, _ in result.steps)
+        done = ", ".join(f"{name} ({detail})" if detail else name for name, _, detail in result.steps)
+        outcome = "ok" if result.failed is None else f"FAILED in {result.failed_in}"
+        output.text(f"{outcome}  {result.name}  {duration(seconds)}: {done}")
+    for result in failed:
+        assert result.failed is not None
+        failure = classify(result.failed)
+        output.complain(f"\n{result.name}, {result.failed_in}:")
+        if output.debug:
+            output.complain(full_traceback(result.failed))
+        elif failure.kind == "user":
+            output.complain(folded_traceback(result.failed))
+        output.complain("\n".join(error_lines(failure, color=styled())))
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+class _Smoke:
+    """The steps, sharing one run directory."""
+
+    def __init__(self, resolved: Resolved, folder: Path) -> None:
+        self._resolved = resolved
+        self._root = folder / "runs"
+        self._e = _small(resolved.experiment, self._root)
+        self._trained: Nitro | None = None
+
+    def steps(self) -> list[tuple[str, Callable[[], str]]]:
+        return [
+            ("train", self._train),
+            ("resume", self._resume),
+            ("evaluate", self._evaluate),
+            ("average", self._average),
+            ("reload", self._reload),
+            ("export", self._export),
+        ]
+
+    def _handle(self, e: Experiment | None = None, *, data: Any = None, **words: Any) -> Nitro:
+        from nitro_cli.data import Dist
+        from nitro_cli.run import Nitro
+
+        e = e or self._e
+        if data is None:
+            from nitro_cli.cli.first_batches import first_of_splits
+
+            data = first_of_splits(e.build_data(Dist()), e.accum)
+        return Nitro(e, data=data, schedules=self._resolved.schedules, preset=self._resolved.preset, **words)
+
+    def _train(self) -> str:
+        nitro = self._handle()
+        if "train" not in nitro.parts.splits:
+            raise HookError("build_data returned no `train` split", fix="a smoke run trains")
+        with _signal_after_a_step():
+            nitro.train()
+        if nitro.stop_reason != "requested":
+            return f"{nitro.stop_reason} before the signal was served"
+        _expect(nitro.state_saved, f"SIGTERM stopped the run at step {nitro.step}, and the state was not saved")
+        return f"stopped by SIGTERM at step {nitro.step}"
+
+    def _resume(self) -> str:
+        nitro = self._handle(resume="latest:latest").train()
+        _expect(
+            nitro.stop_reason in ("completed", "early_stop"),
+            f"the resumed run ended with {nitro.stop_reason} at epoch {nitro.epoch} of {_EPOCHS}",
+        )
+        self._trained = nitro
+        return f"{nitro.stop_reason} at epoch {nitro.epoch}, step {nitro.step}"
+
+    def _evaluate(self) -> str:
+        nitro = self._finished
+        names = [name for name in nitro.parts.splits if name != "train"]
+        for name in names:
+            nitro.evaluate(name)
+        return ", ".join(names) or "no split but train"
+
+    def _average(self) -> str:
+        from nitro_cli.checkpoints import average_checkpoints
+        from nitro_cli.experiment import Average, Last
+
+        target = self._root.parent / "average"
+        record = average_checkpoints(self._root, "latest", Average(Last(2)), save=target)
+        self._handle(weights=str(target))
+        return f"{len(record.meta['averaged_from']['epochs'])} checkpoints"
+
+    def _reload(self) -> str:
+        """Rebuild the experiment from the run's configuration, load its newest checkpoint, and predict the same."""
+        import jax
+        import numpy as np
+
+        from nitro_cli.registry import read_config
+
+        nitro = self._finished
+        assert nitro.run_path is not None
+        resolved = read_config(nitro.run_path / "config.toml")
+        again = self._handle(resolved.experiment, data={}, weights="latest:latest")
+        split = next((s for name, s in nitro.parts.splits.items() if name != "train"), nitro.parts.splits["train"])
+        batch = {name: split.example[name] for name in nitro.parts.forward_fields() if name in split.example}
+        before, after = nitro.predict(batch), again.predict(batch)
+        same = jax.tree.map(lambda a, b: bool(np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)), before, after)
+        _expect(all(jax.tree.leaves(same)), "the reloaded run predicts other outputs than the trained one")
+        return "predicts the same"
+
+    def _export(self) -> str:
+        from nitro_cli.experiment import has_hook
+
+        nitro = self._finished
+        if not has_hook(self._e, "export_inputs"):
+            return "skipped: the experiment has no export hooks"
+        path = nitro.export("bundle", dir=str(self._root.parent / "export"), name="smoke")  # type: ignore[attr-defined]
+        return f"bundle of {sum(1 for _ in Path(path).rglob('*'))} files"
+
+    @property
+    def _finished(self) -> Nitro:
+        assert self._trained is not None
+        return self._trained
+
+
+def _small(e: Experiment, root: Path) -> Experiment:
+    """The experiment with two epochs, a run directory of its own, checkpoints on and nothing logged elsewhere."""
+    from nitro_cli.experiment import Checkpointer, JSONLogger, Last
+
+    keep = e.checkpointer.keep if isinstance(e.checkpointer, Checkpointer) else ()
+    checkpointer = Checkpointer(keep=(*keep, Last(2)))
+    if isinstance(e.checkpointer, Checkpointer):
+        checkpointer = e.checkpointer.model_copy(update={"keep": (*keep, Last(2))})
+    changed: dict[str, Any] = {"max_epochs": _EPOCHS, "run_dir": root, "checkpointer": checkpointer, "max_time": None}
+    if e.logger is not None:
+        changed["logger"] = JSONLogger()
+    return e.replace(**changed)
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise HookError(otherwise)
+
+
+class _signal_after_a_step:
+    """While inside, SIGTERM is raised in this process after the first finished training step."""
+
+    def __enter__(self) -> None:
+        from nitro_cli.run import set_progress_reporter
+
+        self._reporter = _SignallingReporter()
+        self._reporter.inner = set_progress_reporter(self._reporter)
+
+    def __exit__(self, *exc: object) -> None:
+        from nitro_cli.run import set_progress_reporter
+
+        set_progress_reporter(self._reporter.inner)
+
+
+class _SignallingReporter:
+    """Passes everything on to the reporter it replaces, and raises SIGTERM after the first training step."""
+
+    inner: Any = None
+
+    def __init__(self) -> None:
+        self._label = ""
+        self._raised = False
+
+    def begin(self, label: str, total: int, epoch: int, max_epochs: int) -> None:
+        self._label = label
+        self._pass("begin", label, total, epoch, max_epochs)
+
+    def step(self, n: int, values: Mapping[str, float] | None) -> None:
+        self._pass("step", n, values)
+        if self._label == "train" and not self._raised:
+            self._raised = True
+            signal.raise_signal(signal.SIGTERM)
+
+    def end(self, values: Mapping[str, Any] | None) -> None:
+        self._pass("end", values)
+
+    def phase(self, name: str | None) -> None:
+        self._pass("phase", name)
+
+    def note(self, text: str | None) -> None:
+        self._pass("note", text)
+
+    def line(self, text: str) -> None:
+        self._pass("line", text)
+
+    def done(self, text: str) -> None:
+        self._pass("done", text)
+
+    def _pass(self, verb: str, *args: Any) -> None:
+        if self.inner is not None:
+            getattr(self.inner, verb)(*args)
