@@ -16,6 +16,7 @@ __all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "Leaf", "ParamLayout", "build_layout
 
 DEFAULT_GROUP = "default"
 FROZEN_GROUP = "frozen"
+RESERVED = ("opt", "device", "grad")
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,11 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
 def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> Leaf:
     text = path_text(path)
     group = e.param_group(path)
-    if not isinstance(group, str) or not group or "/" in group:
+    if not isinstance(group, str) or not group or "/" in group or group in RESERVED:
         raise OptimizerError(
             f"param_group returned {group!r}",
             where=f"parameter {text}",
-            why="a group is a non-empty name without '/'",
+            why=f"a group is a non-empty name without '/', and none of {', '.join(RESERVED)}",
             fix="return a string such as 'default', 'backbone' or 'frozen'",
         )
     if group != FROZEN_GROUP and not jnp.issubdtype(array.dtype, jnp.inexact):
@@ -164,7 +165,19 @@ def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> Leaf:
         shape=tuple(array.shape),
         dtype=array.dtype,
         group=str(group),
-        decays=not e.no_decay(path, array),
-        perturbs=group != FROZEN_GROUP and not e.no_perturb(path, array),
-        adaptive=bool(e.adaptive_perturb(path, array)),
+        decays=not _answer(e, "no_decay", path, array),
+        perturbs=group != FROZEN_GROUP and not _answer(e, "no_perturb", path, array),
+        adaptive=_answer(e, "adaptive_perturb", path, array),
+    )
+
+
+def _answer(e: Any, hook: str, path: tuple[str | int, ...], array: Any) -> bool:
+    value = getattr(e, hook)(path, array)
+    if isinstance(value, bool) or (getattr(value, "shape", None) == () and str(value.dtype) == "bool"):
+        return bool(value)
+    raise OptimizerError(
+        f"{hook} returned {type(value).__name__}",
+        where=f"parameter {path_text(path)}",
+        why="it answers for the whole leaf",
+        fix="return True or False",
     )
