@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nitro_cli.programs.accumulation import Accumulation, choose_accumulation
     from nitro_cli.programs.cache import (
         CacheStats,
         NameStats,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step
 
 __all__ = [
+    "Accumulation",
     "AdaptedModel",
     "BoundModel",
     "CacheInfo",
@@ -52,6 +54,7 @@ __all__ = [
     "cache_reset",
     "cache_stats",
     "check_compile_options",
+    "choose_accumulation",
     "compile_program",
     "explain_difference",
     "initialize",
@@ -59,6 +62,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "accumulation": "Accumulation choose_accumulation",
     "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
     "compile_options": "check_compile_options",
     "cost": "Cost",

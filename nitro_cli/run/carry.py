@@ -34,21 +34,23 @@ def initial_carry(parts: Parts, request: Request, compile_named: Any) -> TrainSt
     make_opt = _optimizer_init(parts)
     keeps_ema = parts.experiment.ema is not None
 
-    def fresh(params: Any, state: Any) -> TrainState:
+    row = parts.hyper.table(1, 1)[0]
+
+    def fresh(params: Any, state: Any, row: jax.Array) -> TrainState:
         zero = jnp.zeros((), jnp.int32)
         ema = ema_init(params) if keeps_ema else None
-        return TrainState(params, state, make_opt(params, state), ema, zero, zero, jnp.zeros((), bool))
+        return TrainState(params, state, make_opt(params, state, row), ema, zero, zero, jnp.zeros((), bool))
 
     resumed = source is not None and source.kind == "resume"
     if not resumed:
-        program = compile_named("init", fresh, (parts.params, parts.state))
-        carry: TrainState = program(parts.params, parts.state)
+        program = compile_named("init", fresh, (parts.params, parts.state, row))
+        carry: TrainState = program(parts.params, parts.state, row)
         if request.restore_optimizer:
             carry = carry._replace(opt=_restored_optimizer(parts, request, make_opt))
         return carry
     assert source is not None
     _check_anchors(parts, source)
-    opt = restore_tree("opt", make_opt, (parts.params, parts.state), source, "optimizer states")
+    opt = restore_tree("opt", make_opt, (parts.params, parts.state, row), source, "optimizer states")
     ema = None
     if keeps_ema:
         ema = restore_tree("ema", ema_init, (parts.params,), source, "EMA")
@@ -63,9 +65,9 @@ def _optimizer_init(parts: Parts) -> Any:
     if not parts.manual:
         optimizer = parts.optimizer
         assert optimizer is not None
-        return lambda params, state: optimizer.init(params)
+        return lambda params, state, row: optimizer.init(params, row)
 
-    return lambda params, state: manual_optimizers(parts, params, state)
+    return lambda params, state, row: manual_optimizers(parts, params, state)
 
 
 def _restored_optimizer(parts: Parts, request: Request, make_opt: Any) -> Any:
@@ -76,7 +78,8 @@ def _restored_optimizer(parts: Parts, request: Request, make_opt: Any) -> Any:
             why="only a single record holds an optimizer state",
             fix="give weights= a checkpoint path or a (run, checkpoint) pair",
         )
-    opt = restore_tree("opt", make_opt, (parts.params, parts.state), source, "optimizer states")
+    row = parts.hyper.table(1, 1)[0]
+    opt = restore_tree("opt", make_opt, (parts.params, parts.state, row), source, "optimizer states")
     return parts.placement.put(opt)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nitro_cli.errors import DataError, DivergenceError
 from nitro_cli.optim import BLOCK
-from nitro_cli.programs import Program, StepPlan, build_train_step
+from nitro_cli.programs import Program, StepNames, StepPlan, build_train_step, choose_accumulation
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
 
@@ -205,12 +205,21 @@ class TrainLoop:
 
     def _compile(self, signature: Any, batches: tuple[Any, ...]) -> Program:
         nitro = self.nitro
-        program = nitro.compile(
-            "train", build_train_step(self.plan), (nitro.carry, batches, self.inputs), donate_argnums=(0,)
-        )
+        args = (nitro.carry, batches, self.inputs)
+        self._decide_accumulation(args)
+        program = nitro.compile("train", build_train_step(self.plan), args, donate_argnums=(0,))
         self.session.note_train_shape(signature, self.programs, program)
         self.programs[signature] = program
         return program
+
+    def _decide_accumulation(self, args: tuple[Any, ...]) -> None:
+        parts = self.nitro.parts
+        single = build_train_step(replace(self.plan, accum=1, names=StepNames()))
+        backend = parts.placement.devices[0].platform
+        decided = choose_accumulation(self.plan.accum, backend, single, args)
+        self.plan = replace(self.plan, scan=decided.scan)
+        if self.plan.accum > 1:
+            parts.report.add("accumulation", [{"micro-batches": self.plan.accum, "folded": decided.reason}])
 
     def refresh_rows(self) -> None:
         """Compute the hyperparameters of the block of steps that the next step is in, and move them to the device."""

@@ -1,0 +1,60 @@
+"""How micro-batches are folded into one step: written out one after the other, or in a loop inside the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+__all__ = ["Accumulation", "choose_accumulation"]
+
+UNROLL_UP_TO = 8
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """The decision, and why: `scan` folds in a loop inside the program."""
+
+    scan: bool
+    reason: str
+
+
+def choose_accumulation(accum: int, backend: str, step: Any, args: tuple[Any, ...]) -> Accumulation:
+    """Decide from the program and the backend, the same way every time.
+
+    Writing micro-batches out lets the compiler see all of them but grows the program with their number; a loop keeps it
+    small, but XLA on CPU runs a convolution inside a loop about ten times slower.
+
+    Args:
+        accum: micro-batches per step.
+        backend: JAX's platform name.
+        step: the step with a single micro-batch, a function of `args`, to look for convolutions in; only traced.
+        args: its arguments.
+    """
+    if accum <= UNROLL_UP_TO:
+        return Accumulation(False, "written out" if accum > 1 else "one micro-batch")
+    if backend == "cpu" and has_convolution(jax.make_jaxpr(step)(*args)):
+        return Accumulation(False, "written out: a convolution in a loop is slow on cpu")
+    return Accumulation(True, "loop inside the program")
+
+
+def has_convolution(jaxpr: ClosedJaxpr) -> bool:
+    """Whether a convolution is anywhere in the program."""
+    return any(name == "conv_general_dilated" for name in _primitives(jaxpr.jaxpr))
+
+
+def _primitives(jaxpr: Jaxpr) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
+            if isinstance(value, ClosedJaxpr):
+                yield from _primitives(value.jaxpr)
+            elif isinstance(value, Jaxpr):
+                yield from _primitives(value)
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, ClosedJaxpr | Jaxpr)
