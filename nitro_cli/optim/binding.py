@@ -23,6 +23,7 @@ from nitro_cli.optim.value_source import ValueSource, resolve_schedule
 __all__ = [
     "anchor_name",
     "bind",
+    "device_column",
     "device_space",
     "ema_columns",
     "experiment_schedules",
@@ -64,19 +65,9 @@ def bind(
     """
     entries, origin = experiment_schedules(e, schedules, origin)
     rates = group_rates(e, layout.groups)
-    rules = {
-        group: group_rule(e, group, layout.of_group(group), candidate_names(entries, group)) for group in layout.groups
-    }
+    rules = {g: group_rule(e, g, layout.of_group(g), candidate_names(entries, g)) for g in layout.groups}
     gradient = gradient_rule(e)
-    device, refused = device_space(e)
-    space = KeySpace(
-        groups={g: {"learning_rate", "weight_decay", *r.arguments} for g, r in rules.items()},
-        open_groups={g for g, r in rules.items() if r.open},
-        device=device,
-        grad=frozenset(rule_fields(gradient)),
-        refused=refused,
-    )
-    bindings = _resolved_keys(entries, space)
+    bindings = _resolved_keys(entries, _key_space(e, rules, gradient))
     _check_decay(bindings, rates, rules)
     resolved, plateaus = resolve_entries(entries, total_steps, monitor)
     columns = [
@@ -84,7 +75,7 @@ def bind(
         constant_column("clip_norm", _clip_norm(e.gradient_clip_norm if clip_norm is None else clip_norm)),
         *ema_columns(e),
         *_gradient_columns(gradient, bindings, resolved),
-        *_device_columns(bindings, resolved),
+        *(device_column(e, b.name, b.key, resolved[b.key][0]) for b in bindings if b.space == "device"),
     ]
     return Hyper(
         column_list=with_log_names(columns, resolved, lambda varying: log_names(varying, layout.groups)),
@@ -94,6 +85,17 @@ def bind(
         groups=tuple(_group_row(e, layout, g, rates[g], rules[g], columns) for g in layout.groups),
         plateaus=plateaus,
         total_steps=total_steps,
+    )
+
+
+def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule) -> KeySpace:
+    device, refused = device_space(e)
+    return KeySpace(
+        groups={g: {"learning_rate", "weight_decay", *r.arguments} for g, r in rules.items()},
+        open_groups={g for g, r in rules.items() if r.open},
+        device=device,
+        grad=frozenset(rule_fields(gradient)),
+        refused=refused,
     )
 
 
@@ -247,8 +249,10 @@ def _gradient_columns(rule: GradRule, bindings: Sequence[Binding], resolved: Map
     ]
 
 
-def _device_columns(bindings: Sequence[Binding], resolved: Mapping[str, Resolved]) -> list[Column]:
-    return [Column(f"device/{b.name}", resolved[b.key][0], 1.0, b.key) for b in bindings if b.space == "device"]
+def device_column(e: Any, name: str, key: str, source: ValueSource) -> Column:
+    """The column of a scheduled Device field."""
+    whole = np.issubdtype(np.asarray(getattr(e, name)).dtype, np.integer)
+    return Column(f"device/{name}", source, 1.0, key, integer=bool(whole))
 
 
 def ema_columns(e: Any) -> list[Column]:

@@ -56,7 +56,7 @@ class PerturbRule(GradRule):
 
 def _inverse_norm(values: Mapping[str, jax.Array]) -> jax.Array:
     """1 / the global norm in float32, 0 for an all-zero tree."""
-    squares = [jnp.sum(jnp.square(jnp.abs(value)).astype(jnp.float32)) for value in values.values()]
+    squares = [jnp.sum(jnp.square(jnp.abs(value).astype(jnp.float32))) for value in values.values()]
     norm = jnp.sqrt(sum(squares, jnp.float32(0.0)))
     return jnp.where(norm > 0, 1.0 / jnp.where(norm > 0, norm, 1.0), 0.0)
 

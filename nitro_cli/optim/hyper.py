@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import NitroWarning, ScheduleError
 from nitro_cli.optim.gradient_rules import GradRule, PerturbRule
 from nitro_cli.optim.group_rule import GroupRule
 from nitro_cli.optim.plateau import PlateauCounters
@@ -29,6 +29,7 @@ class Column:
         factor: what the values are multiplied by: a group's rate ratio, else 1.
         key: the schedule that drives it, None for a constant of the configuration.
         log: its name on the train lines, None where it does not vary.
+        integer: it drives an integer Device field, so its values must be whole numbers.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Column:
     factor: float = 1.0
     key: str | None = None
     log: str | None = None
+    integer: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class Hyper:
         for i, column in enumerate(self.column_list):
             scale = self.plateaus[column.key].scale if column.key in self.plateaus else 1.0
             rows[:, i] = column.source.values(start, count) * scale * column.factor
+            if column.integer:
+                _check_whole(column, start, rows[:, i])
         return rows
 
     def varying(self) -> tuple[str, ...]:
@@ -235,6 +239,17 @@ def horizon_jump(old: Hyper, new: Hyper, step: int) -> list[str]:
         for name in after
         if name in before and before[name] != after[name]
     ]
+
+
+def _check_whole(column: Column, start: int, values: npt.NDArray[np.float64]) -> None:
+    broken = np.flatnonzero(values != np.rint(values))
+    if broken.size:
+        raise ScheduleError(
+            f"schedule {column.key!r} is {values[broken[0]]:g} at step {start + int(broken[0])}",
+            where=column.name,
+            why="the field holds an integer",
+            fix="round the schedule's values, or declare the field Device[float]",
+        )
 
 
 def constant_column(name: str, value: float) -> Column:

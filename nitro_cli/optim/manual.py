@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError, ScheduleError, nearest
 from nitro_cli.optim.binding import (
+    device_column,
     device_space,
     ema_columns,
     experiment_schedules,
@@ -63,13 +64,7 @@ def bind_manual(
         ScheduleError: a key or a schedule does not fit.
         OptimizerError: the gradient rule is not the plain one.
     """
-    rule = gradient_rule(e)
-    if not isinstance(rule, SingleGrad):
-        raise OptimizerError(
-            f"the gradient rule {type(rule).__name__} has no effect in manual mode",
-            why="train_step takes its gradients itself",
-            fix="perturb in train_step, or drop grad_rule",
-        )
+    rule = _plain_gradient(e)
     entries, origin = experiment_schedules(e, schedules, origin)
     device, refused = device_space(e)
     sites = _sites(opt_state, ())
@@ -81,7 +76,7 @@ def bind_manual(
         space, path, name = _space_of(key, sites, device, refused)
         source = resolved[key][0]
         if space == "device":
-            columns.append(Column(f"device/{name}", source, 1.0, key))
+            columns.append(device_column(e, name, key, source))
             bound: tuple[str, ...] = (f"device/{name}",)
         else:
             hit = [s for s in sites if name in s.names and s.path[: len(path)] == path]
@@ -103,6 +98,17 @@ def bind_manual(
     indices = {place: index for place, (index, _) in places.items()}
     hyper.apply_row = lambda state, row: _apply(state, row, (), indices)
     return hyper
+
+
+def _plain_gradient(e: Any) -> SingleGrad:
+    rule = gradient_rule(e)
+    if not isinstance(rule, SingleGrad):
+        raise OptimizerError(
+            f"the gradient rule {type(rule).__name__} has no effect in manual mode",
+            why="train_step takes its gradients itself",
+            fix="perturb in train_step, or drop grad_rule",
+        )
+    return rule
 
 
 def _split(key: str) -> tuple[str, tuple[str, ...], str]:

@@ -45,7 +45,7 @@ class Optimizer:
         self.wants_loss = any(reads_loss.values())
 
     def _try(self, group: str, supplies_loss: bool) -> bool:
-        if self.hyper.rules[group].level == 0:
+        if self.hyper.rules[group].level == 0 and not self.hyper.scheduled_of_group(group):
             return False
         shapes = {leaf.text: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.layout.of_group(group)}
         anchor = None
@@ -178,7 +178,8 @@ class Optimizer:
         """What the anchored groups decay toward, an argument of the train program: group to path text to array.
 
         Args:
-            w0: the parameters as `build_model` returned them, or what stands for them.
+            w0: the parameters as `build_model` returned them, or what stands for them. Its arrays are returned, not
+                copied: they must not be donated with the parameters.
         """
         return anchor_arrays(self._anchored, self.layout, w0)
 

@@ -130,6 +130,8 @@ class PlateauCounters:
         try:
             if isinstance(value, bool | str | bytes | complex) or getattr(value, "ndim", 0) != 0:
                 raise TypeError
+            if str(getattr(value, "dtype", "")) == "bool":
+                raise TypeError
             return float(value)
         except (TypeError, ValueError):
             raise MetricError(

@@ -12,6 +12,9 @@ __all__ = ["Binding", "KeySpace", "candidate_names", "flat_schedules", "resolve_
 
 QUALIFIERS = ("opt", "device", "grad")
 
+# what other libraries call them
+OTHER_NAMES = {"lr": "learning_rate", "eta": "learning_rate", "wd": "weight_decay", "lambda": "weight_decay"}
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -208,7 +211,7 @@ def _unknown(key: str, name: str, names: Collection[str], lead: str) -> Schedule
         f"the schedule key {key!r} binds to nothing",
         why=f"{lead} {', '.join(listed) or 'none'}",
         fix="use the optax argument's own name, a Device field's or a gradient rule field's",
-        nearest=nearest(name, listed),
+        nearest=nearest(name, listed) or {OTHER_NAMES.get(name, "")} & set(listed),
     )
 
 

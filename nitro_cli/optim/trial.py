@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from nitro_cli.errors import NitroError, OptimizerError, nearest
+from nitro_cli.errors import NitroError, NitroWarning, OptimizerError, nearest
 from nitro_cli.optim.dependence import used_entries
 from nitro_cli.optim.group_rule import GroupRule, build_transformation
 from nitro_cli.optim.hyper import Hyper
@@ -114,6 +115,12 @@ def _check_used(hyper: Hyper, rule: GroupRule, used: frozenset[str]) -> None:
                 fix=fix if rule.level == 2 else "drop the schedule",
                 nearest=nearest(name, rule.arguments - {name}),
             )
+    if "learning_rate" not in used and rule.level == 2:
+        warnings.warn(
+            f"the optimizer of the group {group!r} does not use hp.learning_rate: the group's rate has no effect",
+            NitroWarning,
+            stacklevel=2,
+        )
 
 
 def _constant(hyper: Hyper, name: str) -> float:

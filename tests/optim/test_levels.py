@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from nitro_cli import optim
-from nitro_cli.errors import OptimizerError, ScheduleError
+from nitro_cli.errors import NitroWarning, OptimizerError, ScheduleError
 
 
 def build(e: Any, params: Any, schedules: Any = None, **options: Any) -> optim.Optimizer:
@@ -55,7 +55,6 @@ REFUSED = {
     "optax.contrib.momo_adam": "reads the loss",
     "optax.contrib.schedule_free": "needs base_optimizer",
     "optax.contrib.schedule_free_adamw": "evaluated at other weights than they train",
-    "optax.contrib.schedule_free_eval_params": "needs",
     "optax.contrib.schedule_free_sgd": "evaluated at other weights than they train",
 }
 
@@ -303,6 +302,10 @@ class TestLevel2:
     def test_a_schedule_of_the_rate_must_be_used(self, base: type[Any], params: Any) -> None:
         with pytest.raises(OptimizerError, match="ignores the scheduled 'learning_rate'"):
             build(level2(base, lambda hp: optax.sgd(0.1))(), params, {"learning_rate": 0.5})
+
+    def test_a_rate_that_the_chain_ignores_is_warned_about(self, base: type[Any], params: Any) -> None:
+        with pytest.warns(NitroWarning, match="does not use hp.learning_rate"):
+            build(level2(base, lambda hp: optax.sgd(0.1))(), params)
 
     def test_a_decay_that_the_chain_leaves_out_is_refused(self, base: type[Any], params: Any) -> None:
         with pytest.raises(OptimizerError, match="ignores its weight decay"):

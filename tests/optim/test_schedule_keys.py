@@ -156,6 +156,23 @@ def test_a_rate_may_name_the_default_group_by_any_comparison(rich: type[Any], pa
     assert {row.group: row.rate for row in hyper.groups} == {"default": "0.25", "head": "0.5"}
 
 
+def test_the_names_of_other_libraries_are_understood_in_the_error(rich: type[Any], params: Any) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        bind(rich(), params, schedules={"lr": 0.1})
+    assert caught.value.nearest == ("learning_rate",)
+
+
+def test_an_integer_device_field_takes_whole_numbers_only(base: type[Any], params: Any) -> None:
+    class E(base):  # type: ignore[valid-type, misc]
+        depth: Device[int] = 3
+
+    hyper = bind(E(), params, schedules={"depth": lambda total: lambda step: step})
+    assert hyper.table(4, 1)[0][hyper.column("device/depth")] == 4.0
+    hyper = bind(E(), params, schedules={"depth": lambda total: lambda step: step / 2})
+    with pytest.raises(ScheduleError, match=r"is 0\.5 at step 1"):
+        hyper.table(1, 1)
+
+
 def test_two_spellings_of_one_value_are_refused(rich: type[Any], params: Any) -> None:
     with pytest.raises(ScheduleError, match="bind the same value"):
         bind(rich(), params, schedules={"momentum": 0.9, "opt.momentum": 0.8})
