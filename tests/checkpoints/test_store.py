@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -306,7 +307,7 @@ def test_an_id_that_is_taken_is_passed_over(tmp_path: Path, monkeypatch: pytest.
     from nitro_cli.checkpoints import run_directory
 
     draws = iter(["aaaaaaaa", "aaaaaaaa", "bbbbbbbb"])
-    monkeypatch.setattr(run_directory.secrets, "token_hex", lambda count: next(draws, "cccccccc"))
+    monkeypatch.setattr(run_directory, "secrets", SimpleNamespace(token_hex=lambda count: next(draws)))
     assert create(tmp_path).id == "aaaaaaaa"
     assert create(tmp_path).id == "bbbbbbbb"
 
@@ -429,12 +430,13 @@ import sys, threading
 import numpy as np
 from nitro_cli.checkpoints import RunStore, array_store
 from nitro_cli.experiment import Checkpointer
-run = RunStore.create(sys.argv[1], experiment="pkg:Toy", checkpointer=Checkpointer())
-ended = threading.Event()
-real = array_store.write_arrays
 from nitro_cli.checkpoints import record
+run = RunStore.create(sys.argv[1], experiment="pkg:Toy", checkpointer=Checkpointer())
+ending = threading.Event()
+threading._register_atexit(ending.set)
+real = array_store.write_arrays
 def late(*arguments):
-    threading.main_thread().join()
+    assert ending.wait(60)
     real(*arguments)
 record.write_arrays = late
 run.save({}, {"params/w": np.arange(4)}, epoch=1, step=1, name="e")
@@ -442,7 +444,8 @@ run.save({}, {"params/w": np.arange(4)}, epoch=1, step=1, name="e")
 
 
 def test_a_process_that_ends_finishes_the_save_in_flight(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS_IN_FLIGHT, tmp_path], capture_output=True, text=True)
+    command = [sys.executable, "-c", ENDS_IN_FLIGHT, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     (entry,) = read_manifest(tmp_path).entries
     assert read_record(tmp_path / entry.path).arrays["params/w"].tolist() == [0, 1, 2, 3]
