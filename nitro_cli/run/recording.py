@@ -39,12 +39,14 @@ class Recorder:
         logger: the live logger, or None.
         history: the file of history rows.
         continued: whether the run was there before.
+        config: the text of its config.toml, which every record carries, so that a copied checkpoint says what it is of.
     """
 
     store: RunStore
     logger: Any
     history: JsonLinesWriter
     continued: bool
+    config: str = ""
 
     @classmethod
     def open(cls, nitro: Nitro, own_run: str | None) -> Recorder:
@@ -97,6 +99,7 @@ class Recorder:
         recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued)
         resolved = resolved_of(nitro.configured, preset=parts.preset, schedules=nitro.schedules_table)
         write_config(store.path / "config.toml", resolved)
+        recorder.config = (store.path / "config.toml").read_text(encoding="utf-8")
         recorder.write_run_json(nitro)
         if not continued:
             for row in nitro.history:
@@ -185,6 +188,7 @@ class Recorder:
         return {
             "experiment": {"name": type(e).__name__, "import": nitro.import_path},
             "fields": fields_by_kind(e),
+            "config": self.config,
             "graphconst": {name: repr(value) for name, value in e.graphconst_items().items()},
             "preset": parts.preset,
             "seed": parts.seed,
