@@ -188,10 +188,10 @@ class _Accumulators:
         on_device: set[str] = set()
         if self._custom and parts.residency["metrics"] == "device":
             on_device.add("metrics")
-        loss_fields = parts.routing.fields_for("loss")
-        has_fields = all(name in split.fields for name in loss_fields)
-        if not self._custom or (e.eval_loss and has_fields):
-            on_device.add("loss")
+        if not self._custom or e.eval_loss:
+            signature = parts.routing.signatures.get("loss")
+            if signature is not None and all(name in split.fields for name in signature.required):
+                on_device.add("loss")
         self.on_device = frozenset(on_device)
 
     def add(
