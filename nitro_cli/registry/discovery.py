@@ -31,6 +31,7 @@ class ExperimentRef:
         error: why it cannot be used; None when nothing speaks against it.
         file: the file that declares it.
         line: the line of its `class` statement, for a local one.
+        loaded: the class, where it is imported already.
     """
 
     name: str

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, nearest
+from nitro_cli.registry.worker_imports import share_with_workers
 
 __all__ = [
     "LOCAL_FOLDER",
@@ -94,6 +95,7 @@ def load_file(file: Path) -> ModuleType:
     if parts[-1] == "__init__":
         parts.pop()
     before = set(sys.modules)
+    share_with_workers(package, root)
     try:
         _load_package(package, root)
         name = package

@@ -1,8 +1,10 @@
 """Finding experiments by name, without importing anything."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -322,6 +324,15 @@ def test_the_check_imports_in_a_child_process(cwd):
         if before is not None:
             os.environ["PYTHONPATH"] = before
     assert not any(name.endswith(".dies") for name in sys.modules)
+
+
+def test_what_a_local_file_defines_can_be_sent_to_a_spawned_worker(cwd):
+    local(cwd, "parts.py", "def ten():\n    return 10\n")
+    text = "from .parts import ten\nclass Source:\n    def __call__(self, x):\n        return x + ten()\n"
+    local(cwd, "a.py", text + one("A"))
+    module = sys.modules[find_experiment("A", cwd).load().__module__]
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(module.Source(), 1).result() == 11
 
 
 def test_listing_loads_neither_jax_nor_numpy_nor_pydantic(cwd):

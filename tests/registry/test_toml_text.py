@@ -79,6 +79,12 @@ def test_text_inside_strings_is_no_key():
     assert not any("fake" in path or "not a table" in path or "also" in path for path in places)
 
 
+def test_an_escaped_quote_ends_no_string():
+    text = 'a = """x \\""" y = 1\nz = 2"""\nb = "\\""\nc = 3\n'
+    assert tomllib.loads(text) == {"a": 'x """ y = 1\nz = 2', "b": '"', "c": 3}
+    assert {path: place.line for path, place in key_positions(text).items()} == {("a",): 1, ("b",): 3, ("c",): 4}
+
+
 def test_a_missing_key_has_the_line_of_its_table(tmp_path):
     file = tmp_path / "a.toml"
     file.write_text(DOCUMENT)
