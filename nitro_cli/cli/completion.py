@@ -41,7 +41,7 @@ def runs(incomplete: str) -> list[tuple[str, str]]:
 
 def run_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Run ids of the directory on the command line, or of all under `runs/`."""
-    given = ctx.params.get("run_dir") or ctx.params.get("target")
+    given = _first_argument(ctx, "run_dir", "target")
     found = []
     for root, manifest in _manifests():
         if given is None or Path(given) == root:
@@ -64,7 +64,7 @@ def fields(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _experiment(ctx: typer.Context) -> Any:
-    name = ctx.params.get("experiment") or ctx.params.get("target")
+    name = _first_argument(ctx, "experiment", "target")
     if not name:
         return None
     from nitro_cli.errors import NitroError
@@ -74,6 +74,14 @@ def _experiment(ctx: typer.Context) -> Any:
         return find_experiment(name)
     except NitroError:
         return None
+
+
+def _first_argument(ctx: typer.Context, *names: str) -> str | None:
+    """The command's first argument. An option that still lacks its value keeps the parser from naming arguments."""
+    for name in names:
+        if ctx.params.get(name):
+            return str(ctx.params[name])
+    return ctx.args[0] if ctx.args else None
 
 
 def _manifests() -> Iterator[tuple[Path, Any]]:

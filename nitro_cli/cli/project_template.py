@@ -146,8 +146,8 @@ class @EXPERIMENT@(Experiment):
     noise: float = 0.1
     """Standard deviation of the noise on every point."""
 
-    max_epochs = 5
-    learning_rate = 1e-2
+    max_epochs = 8
+    learning_rate = 3e-2
     monitor = ("accuracy", "max")
 
     def build_data(self, dist: Any) -> dict[str, Any]:
@@ -205,7 +205,7 @@ width = 32
 max_epochs = 10
 
 [schedules]
-learning_rate = { kind = "cosine", init_value = 1e-2 }
+learning_rate = { kind = "cosine", init_value = 3e-2 }
 """
 
 _QUICK = """

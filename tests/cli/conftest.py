@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -32,11 +33,144 @@ BLOCK_JAX = textwrap.dedent(
 )
 
 
+PROBE = textwrap.dedent(
+    '''
+    """A line fitted to points: an experiment that can be told to fail in every way."""
+
+    import errno
+    import os
+    import signal
+
+    import jax.numpy as jnp
+    import numpy as np
+
+    from nitro_cli import ArrayBatches, Device, Experiment, GraphConst, Mean
+
+
+    class Probe(Experiment):
+        """Fits a line."""
+
+        width: GraphConst[int] = 2
+        """How many inputs a point has."""
+
+        noise: Device[float] = 0.0
+        """Added to every output."""
+
+        trouble: str = ""
+        """What the validation of epoch `when` does: a signal's name, or an error's."""
+
+        when: int = 2
+        """The epoch of the trouble."""
+
+        max_epochs = 3
+        learning_rate = 0.1
+        monitor = ("mse", "min")
+
+        def build_data(self, dist):
+            rng = np.random.default_rng(0)
+            x = rng.normal(size=(24, self.width)).astype(np.float32)
+            y = x.sum(-1)
+            if self.trouble == "nans":
+                y[8] = np.nan
+            print("a hook prints")
+            return {name: ArrayBatches({"x": x, "y": y}, batch_size=8) for name in ("train", "val", "test")}
+
+        def build_model(self, rng):
+            return _line, {"w": jnp.zeros(self.width), "b": jnp.zeros(())}, {}
+
+        def forward(self, model, params, state, *, x):
+            outputs, state = model(params, state, x)
+            return outputs + self.noise, state
+
+        def loss(self, outputs, *, y):
+            return jnp.mean((outputs - y) ** 2)
+
+        def metrics(self, outputs, *, y):
+            return {"mse": Mean(((outputs - y) ** 2).sum(), len(y))}
+
+        def finalize_metrics(self, acc, split):
+            if split == "val":
+                type(self).validated += 1
+                if type(self).validated == self.when:
+                    _cause(self.trouble)
+            return dict(acc)
+
+
+    Probe.validated = 0
+
+
+    def _line(params, state, x, *, train, key):
+        return x @ params["w"] + params["b"], state
+
+
+    def _cause(trouble):
+        if trouble.startswith("SIG"):
+            signal.raise_signal(getattr(signal, trouble))
+        elif trouble == "raise":
+            raise ValueError("a mistake in a hook")
+        elif trouble == "memory":
+            raise MemoryError
+        elif trouble == "disk":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
+    '''
+)
+
+PRESETS = {
+    "short": 'description = "One epoch"\n[fields]\nmax_epochs = 1\n',
+    "wide": 'extends = "short"\n[fields]\nwidth = 3\n\n[schedules]\nlearning_rate = { kind = "cosine", init_value = 0.1 }\n',
+}
+
+
+def write_probe(folder: Path) -> None:
+    """Put the experiment `Probe` and its presets into a working directory."""
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "probe.py").write_text(PROBE)
+    (folder / "presets" / "Probe").mkdir(parents=True)
+    for name, text in PRESETS.items():
+        (folder / "presets" / "Probe" / f"{name}.toml").write_text(text)
+
+
+@pytest.fixture(autouse=True)
+def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No plugins, no colors, one program cache for all tests of the process."""
+    monkeypatch.setenv("NITRO_NO_PLUGINS", "1")
+    monkeypatch.setenv("NITRO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "programs"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Path:
+    """A working directory with the experiment `Probe`."""
+    write_probe(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with `Probe` and one finished run of it; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_probe(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("NITRO_NO_PLUGINS", "1")
+        patch.setenv("NITRO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "programs"))
+        result = CliRunner().invoke(app, ["train", "Probe", "--preset", "wide", "--max-epochs", "3"], prog_name="nitro")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path) -> Path:
+    """A copy of the working directory with a finished run, to be changed at will."""
+    shutil.copytree(trained_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
 @pytest.fixture
 def nitro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Call `nitro` in this process, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
 
     def call(*words: str, **keywords: Any) -> Result:
         return CliRunner().invoke(app, [str(word) for word in words], prog_name="nitro", **keywords)

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nitro_cli.cli.json_document import SCHEMA, document, dumps
@@ -29,6 +29,10 @@ def test_arrays_and_paths_become_plain_values():
     assert made == {"schema": 1, "a": [0, 1, 2], "b": 0.5, "c": "runs/x", "d": True}
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4), max_leaves=8))
 def test_every_value_gives_strict_json(value):
     json.loads(dumps(document(value=value)), parse_constant=lambda name: (_ for _ in ()).throw(AssertionError(name)))

@@ -60,11 +60,24 @@ def test_an_epoch_without_validation_is_one_line_when_the_next_begins_or_the_run
     assert [line.split("  ")[0] for line in plain.lines] == ["epoch 1/4", "epoch 2/4", "done: 2/4 epochs"]
 
 
-def test_a_pass_by_itself_is_one_line(plain, clock):
-    plain.begin("test", 10, 0, 4)
-    clock.move(1.5)
-    plain.end({"acc": 0.5})
-    assert plain.lines == ["test: acc 0.5  (1.5 s)"]
+def test_a_pass_by_itself_is_said_when_it_takes_long(plain, clock):
+    for seconds in (1.5, 4.0):
+        plain.begin("test", 10, 0, 4)
+        clock.move(seconds)
+        plain.step(10, None)
+        plain.end({"acc": 0.5})
+    assert plain.lines == ["test: 10 batches, 4.0 s"]
+
+
+def test_the_speed_of_an_epoch_leaves_out_the_wait_for_its_program(plain, clock):
+    plain.begin("train", 11, 1, 1)
+    clock.move(60.0)
+    for _ in range(11):
+        plain.step(1, {"loss": 1.0})
+        clock.move(0.5)
+    plain.end({"loss": 1.0})
+    plain.done("")
+    assert "  2 steps/s  " in plain.lines[-1]
 
 
 def test_a_phase_is_said_only_when_it_takes_long(plain, clock):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shutil
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +13,7 @@ import typer
 from nitro_cli.cli.options import ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.fields import field_lines
+from nitro_cli.cli.render.tables import value_text
 from nitro_cli.errors import ExitCode
 from nitro_cli.experiment import KNOBS, NO_DEFAULT
 from nitro_cli.registry import FieldRow, Resolved, field_rows, list_presets, resolve
@@ -40,7 +44,7 @@ def run(
             schedules=resolved.schedules,
         )
         return ExitCode.OK
-    output.text("\n".join(_page(output, resolved, rows, every_origin=origin, knobs=knobs)))
+    output.text("\n".join(_page(resolved, rows, every_origin=origin, knobs=knobs)))
     return ExitCode.OK
 
 
@@ -61,24 +65,34 @@ def _as_json(row: FieldRow) -> dict[str, Any]:
     }
 
 
-def _page(output: Output, resolved: Resolved, rows: list[FieldRow], *, every_origin: bool, knobs: bool) -> list[str]:
-    source = resolved.ref.described if resolved.ref is not None else resolved.import_path
-    lines = [f"{resolved.name}  ({source})"]
-    about = _about(resolved)
-    if about:
-        lines += about.splitlines()
+def _page(resolved: Resolved, rows: list[FieldRow], *, every_origin: bool, knobs: bool) -> list[str]:
+    width = shutil.get_terminal_size((80, 24)).columns
+    lines = [resolved.name, *_about(resolved).splitlines(), _source(resolved)]
     names = list_presets(resolved.ref) if resolved.ref is not None else []
-    lines.append(f"preset: {resolved.preset or 'none'}" + (f" of {', '.join(names)}" if names else ""))
+    lines.append(f"preset {resolved.preset or 'none'}" + (f"; there are {', '.join(names)}" if names else ""))
     own = [row for row in rows if row.name not in KNOBS]
-    lines += ["", "fields", *field_lines(own, every_origin=every_origin)]
+    if own:
+        lines += ["", "fields", *field_lines(own, every_origin=every_origin, width=width)]
     if knobs:
         inherited = [row for row in rows if row.name in KNOBS]
-        lines += ["", "run knobs", *field_lines(inherited, every_origin=every_origin)]
+        lines += ["", "run knobs", *field_lines(inherited, every_origin=every_origin, width=width)]
     if resolved.schedules is not None:
         lines += ["", "schedules"]
-        from nitro_cli.cli.render.tables import value_text
-
         for key, value in resolved.schedules.items():
             where = resolved.origins.get(f"schedules.{key}") or resolved.origins.get("schedules")
-            lines.append(f"  {key} = {value_text(value)}" + (f"  ({where})" if where is not None else ""))
+            lines += textwrap.wrap(f"{key} = {value_text(value)}", width, initial_indent="  ", subsequent_indent="      ")
+            if where is not None:
+                lines += textwrap.wrap(f"from {where}", width, initial_indent="      ", subsequent_indent="      ")
     return lines
+
+
+def _source(resolved: Resolved) -> str:
+    """Where the class is: its file below the working directory, or its import path."""
+    ref = resolved.ref
+    if ref is None or ref.file is None:
+        return resolved.import_path
+    relative = os.path.relpath(ref.file)
+    if relative.startswith(".."):
+        owner = f" of {ref.distribution}" if ref.distribution else ""
+        return f"{resolved.import_path}{owner}"
+    return f"{relative}:{ref.line}" if ref.line else relative

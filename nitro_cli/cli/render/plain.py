@@ -33,6 +33,7 @@ class PlainReporter:
         self._state = ProgressState(clock)
         self._last_line = clock()
         self._phase_said = False
+        self._first_step, self._first_units = 0.0, 0
         self._epoch: tuple[int, int, float, str] | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -47,12 +48,14 @@ class PlainReporter:
     def step(self, n: int, values: Mapping[str, float] | None) -> None:
         """Units are finished."""
         state = self._state
+        if not state.done:
+            self._first_step, self._first_units = self._clock(), n
         state.done += n
         if values is not None:
             state.values = values
 
     def end(self, values: Mapping[str, Any] | None) -> None:
-        """A stretch is over; a line closes the epoch, or the pass."""
+        """A stretch is over; a line closes the epoch, or a pass that took long."""
         state = self._state
         label, epoch, since, done = state.label, state.epoch, state.stretch_since, state.done
         numbers = scalars_text((values or {}).items())
@@ -60,14 +63,15 @@ class PlainReporter:
         state.end(values)
         seconds = self._clock() - since if since is not None else 0.0
         if in_epochs and label == "train":
-            speed = f"{done / seconds:,.0f} steps/s" if done and seconds > 0 else ""
+            running = self._clock() - self._first_step  # the first step waited for its program to be compiled
+            speed = f"{(done - self._first_units) / running:,.0f} steps/s" if done > self._first_units and running > 0 else ""
             self._epoch = (epoch, state.max_epochs, seconds, "  ".join(p for p in (numbers, speed) if p))
         elif in_epochs and self._epoch is not None:
             number, last, spent, text = self._epoch
             self._epoch = (number, last, spent + seconds, f"{text}  {label}: {numbers}" if numbers else text)
             self._close_epoch()
-        elif numbers:
-            self.line(f"{label}: {numbers}  ({duration(seconds)})")
+        elif numbers and seconds >= LONG_PHASE:
+            self.line(f"{label}: {done} batches, {duration(seconds)}")
 
     def phase(self, name: str | None) -> None:
         """Work without units starts, or is over; said when it takes long."""

@@ -1,0 +1,86 @@
+"""checkpoint info, verify, prune; cache; doctor; devices."""
+
+import json
+
+import pytest
+
+from nitro_cli.errors import ExitCode
+
+
+@pytest.fixture
+def newest(trained, nitro_json):
+    return "runs/Probe/" + nitro_json("runs")["runs"][0]["checkpoints"][-1]["path"]
+
+
+def test_info_needs_no_jax_and_names_experiment_epoch_and_size(trained, newest, process):
+    done = process("checkpoint", "info", newest, "--json", block_jax=True)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["meta"]["experiment"]["name"] == "Probe"
+    assert (made["meta"]["epoch"], made["meta"]["step"]) == (3, 9)
+    assert made["parameters"] == 4
+    assert made["leaves"]["params/w"] == {"dtype": "float32", "shape": [3], "kind": "array"}
+
+
+def test_info_is_a_table_for_people(trained, newest, nitro):
+    result = nitro("checkpoint", "info", newest, "--leaves")
+    assert result.exit_code == 0
+    assert "params/w" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_verify_finds_one_flipped_bit(trained, newest, nitro, nitro_json):
+    assert nitro("checkpoint", "verify", "runs/Probe").exit_code == 0
+    data = max((p for p in (trained / newest).rglob("*") if p.is_file() and p.name != "record.json"), key=lambda p: p.stat().st_size)
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(bytes(content))
+    made = nitro_json("checkpoint", "verify", "runs/Probe", code=5)
+    assert made["damaged"] == 1
+    assert [c["ok"] for c in made["checkpoints"]].count(False) == 1
+    result = nitro("checkpoint", "verify", newest)
+    assert result.exit_code == ExitCode.INTEGRITY
+    assert "DAMAGED" in result.stdout
+    assert nitro("evaluate", newest).exit_code == ExitCode.INTEGRITY
+
+
+def test_prune_lists_on_dry_run_and_needs_yes_off_a_terminal(trained, nitro, nitro_json):
+    before = nitro_json("runs")["runs"][0]["checkpoints"]
+    result = nitro("checkpoint", "prune", "runs/Probe", "--keep", "last(1)", "--dry-run")
+    assert result.exit_code == 0
+    assert "not kept" in result.stdout
+    result = nitro("checkpoint", "prune", "runs/Probe", "--keep", "last(1)")
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    assert nitro_json("runs")["runs"][0]["checkpoints"] == before
+    made = nitro_json("checkpoint", "prune", "runs/Probe", "--keep", "last(1)", "--yes")
+    assert made["deleted"] is True
+    assert [c["epoch"] for c in nitro_json("runs")["runs"][0]["checkpoints"]] == [3]
+
+
+def test_a_path_that_is_no_checkpoint_is_not_found(trained, nitro):
+    for sub in ("info", "verify", "prune"):
+        assert nitro("checkpoint", sub, "runs/none").exit_code == 3
+
+
+def test_cache_info_and_clear_need_no_jax(process, tmp_path):
+    folder = tmp_path / "programs"
+    done = process("cache", "info", "--json", "--cache-dir", folder, block_jax=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["entries"] == 0
+    assert process("cache", "clear", "--cache-dir", folder, block_jax=True).returncode == 0
+
+
+def test_doctor_finds_this_installation_in_order(probe, nitro_json):
+    made = nitro_json("doctor")
+    assert made["ok"] is True
+    found = {check["name"]: check for check in made["checks"]}
+    assert "cpu" in found["jax"]["detail"]
+    assert "Probe" in found["experiments"]["detail"]
+
+
+def test_devices_are_listed(nitro, nitro_json):
+    made = nitro_json("devices")
+    assert made["backend"] == "cpu"
+    assert made["n_devs"] == len(made["devices"]) >= 1
+    assert nitro("devices").exit_code == 0

@@ -1,0 +1,105 @@
+"""runs, history, plot, compare: from the files of runs, without JAX."""
+
+import csv
+import io
+import json
+
+import pytest
+
+
+def test_runs_lists_every_run_with_its_keys_without_jax(trained, process):
+    done = process("runs", "--json", block_jax=True)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["schema"] == 1
+    (run,) = made["runs"]
+    assert {"id", "experiment", "preset", "status", "epochs", "best", "checkpoints", "parent", "written"} <= run.keys()
+    assert (run["preset"], run["status"], run["parent"]) == ("wide", "completed", None)
+    assert run["best"].keys() == {"score", "metric", "mode", "checkpoint"}
+    assert {"path", "epoch", "step", "score"} <= run["checkpoints"][0].keys()
+
+
+def test_the_table_of_runs_fits_eighty_columns(trained, nitro, nitro_json):
+    for words in (["runs"], ["runs", "runs/Probe"], ["runs", "runs/Probe", "-c"]):
+        result = nitro(*words)
+        assert result.exit_code == 0
+        assert max(map(len, result.stdout.splitlines())) <= 80
+        assert nitro_json("runs")["runs"][0]["id"] in result.stdout
+        assert "completed" in result.stdout
+        assert "mse" in result.stdout
+
+
+def test_runs_without_any_is_no_error_and_says_what_to_do(nitro):
+    result = nitro("runs")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "nitro train" in result.stderr
+
+
+def test_runs_names_the_nearest_of_a_wrong_directory_or_id(trained, nitro):
+    assert nitro("runs", "runs/Prob").exit_code == 3
+    result = nitro("runs", "runs/Probe", "--run", "zzzz")
+    assert result.exit_code == 3
+    assert "there is no run zzzz" in result.stderr
+
+
+def test_a_lost_manifest_is_rebuilt_by_rescan(trained, nitro, nitro_json):
+    before = nitro_json("runs")["runs"][0]
+    (trained / "runs" / "Probe" / "manifest.json").unlink()
+    assert nitro("runs", "runs/Probe").exit_code == 3
+    after = nitro_json("runs", "runs/Probe", "--rescan")["runs"][0]
+    assert after["id"] == before["id"]
+    assert [c["path"] for c in after["checkpoints"]] == [c["path"] for c in before["checkpoints"]]
+
+
+def test_history_gives_the_rows_without_jax(trained, process):
+    done = process("history", "runs/Probe", "--json", block_jax=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == [3, 6, 9]
+    assert {"train_loss", "mse"} <= rows[0].keys()
+
+
+def test_history_as_csv_and_as_a_table_of_chosen_metrics(trained, nitro):
+    result = nitro("history", "--csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    table = nitro("history", "runs/Probe", "--metric", "mse").stdout
+    assert "mse" in table
+    assert "train_loss" not in table
+    assert nitro("history", "--metric", "mze").exit_code == 2
+
+
+def test_history_by_run_id_prefix_and_of_the_newest_run(trained, nitro, nitro_json):
+    run = nitro_json("runs")["runs"][0]["id"]
+    assert nitro_json("history", run[:5])["run"] == run
+    newest = nitro("history")
+    assert f"run {run} of runs/Probe" in newest.stderr
+
+
+def test_plot_writes_the_file_it_names(trained, nitro):
+    result = nitro("plot", "runs/Probe", "--out", "curves/mse.svg")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == "curves/mse.svg"
+    assert "<svg" in (trained / "curves" / "mse.svg").read_text()[:2000]
+    assert nitro("plot", "--out", "x.docx").exit_code == 2
+
+
+def test_compare_shows_what_differs_first(trained, nitro, nitro_json):
+    first = nitro_json("runs")["runs"][0]["id"]
+    second = nitro_json("train", "Probe", "--preset", "wide", "--learning-rate", "0.02")["run"]
+    made = nitro_json("compare", first, second)
+    differing = {row["field"]: row["values"] for row in made["differences"]}
+    assert differing == {"max_epochs": [3, 1], "learning_rate": [0.1, 0.02]}
+    assert made["same"]["width"] == 3
+    table = nitro("compare", first, second).stdout
+    assert "learning_rate" in table
+    assert "width" not in table
+    assert max(map(len, table.splitlines())) <= 80
+    assert nitro("compare", first).exit_code == 2
+
+
+@pytest.mark.parametrize("sort", ["written", "created", "best", "epochs", "preset"])
+def test_runs_sort_and_limit(trained, nitro_json, sort):
+    assert len(nitro_json("runs", "--sort", sort, "--limit", "1")["runs"]) == 1

@@ -1,0 +1,82 @@
+"""Reading and writing arrays batch by batch."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nitro_cli.cli.prediction_files import InputFields, OutputFile
+from nitro_cli.errors import ConfigError, DataError, NotFoundError
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    samples=st.integers(1, 9),
+    size=st.integers(1, 10),
+    row=st.lists(st.integers(1, 3), max_size=2),
+    dtype=st.sampled_from(["f4", "i8", "u1", ">f8", "?", "c8"]),
+    fortran=st.booleans(),
+    compressed=st.booleans(),
+)
+def test_batches_together_are_the_array_that_numpy_reads(tmp_path_factory, samples, size, row, dtype, fortran, compressed):
+    path = tmp_path_factory.mktemp("input") / "in.npz"
+    array = np.arange(samples * int(np.prod(row)) or 1).reshape(samples, *row).astype(dtype)
+    (np.savez_compressed if compressed else np.savez)(path, x=np.asfortranarray(array) if fortran else array)
+    batches = list(InputFields(path, ["x"]).batches(size))
+    assert all(len(batch["x"]) == size for batch in batches[:-1])
+    np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in batches]), array)
+
+
+def test_a_missing_field_a_wrong_length_and_pickles_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), y=np.zeros(4), o=np.array([{}], dtype=object))
+    with pytest.raises(DataError, match="z"):
+        InputFields(tmp_path / "a.npz", ["z"])
+    with pytest.raises(DataError, match="lengths"):
+        InputFields(tmp_path / "a.npz", ["x", "y"])
+    with pytest.raises(DataError, match="Python objects"):
+        InputFields(tmp_path / "a.npz", ["o"])
+    with pytest.raises(NotFoundError):
+        InputFields(tmp_path / "b.npz", ["x"])
+    (tmp_path / "c.npz").write_text("no archive")
+    with pytest.raises(DataError, match=r"no \.npz"):
+        InputFields(tmp_path / "c.npz", ["x"])
+
+
+def test_an_npy_is_the_one_field_and_two_fields_need_names(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6).reshape(3, 2))
+    (batch,) = InputFields(tmp_path / "x.npy", ["image"]).batches(5)
+    assert batch["image"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    with pytest.raises(DataError, match="one array"):
+        InputFields(tmp_path / "x.npy", ["image", "mask"])
+
+
+def test_optional_fields_are_read_where_they_are_there(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), mask=np.ones(3))
+    assert InputFields(tmp_path / "a.npz", ["x"], ["mask", "weight"]).fields == ("x", "mask")
+
+
+def test_the_output_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "out.npz"
+    with OutputFile(path, 5) as file:
+        file.write({"a": np.ones((3, 2), np.float32), "b/c": np.arange(3)})
+        assert not path.exists()
+        file.write({"a": np.zeros((2, 2), np.float32), "b/c": np.arange(3, 5)})
+    with np.load(path) as held:
+        assert held["a"].tolist() == [[1, 1]] * 3 + [[0, 0]] * 2
+        assert held["b/c"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(RuntimeError), OutputFile(tmp_path / "broken.npz", 5) as file:
+        file.write({"a": np.ones(3)})
+        raise RuntimeError
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.npz"]
+
+
+def test_an_existing_output_needs_force(tmp_path):
+    path = tmp_path / "out.npz"
+    path.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="exists"):
+        OutputFile(path, 1)
+    with OutputFile(path, 1, force=True) as file:
+        file.write({"a": np.ones(1)})
+    assert np.load(path)["a"].tolist() == [1.0]
+    with pytest.raises(ConfigError, match=r"\.npz"):
+        OutputFile(tmp_path / "out.csv", 1)

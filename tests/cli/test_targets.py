@@ -1,0 +1,136 @@
+"""validate, evaluate, predict, average: what TARGET means, and what is told."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from nitro_cli.errors import ExitCode
+
+
+@pytest.fixture
+def run(nitro_json):
+    return lambda: nitro_json("runs")["runs"][0]
+
+
+def test_evaluate_json_has_its_keys(trained, nitro_json, run):
+    made = nitro_json("evaluate", "runs/Probe", "--split", "test")
+    assert {"experiment", "run", "checkpoint", "split", "metrics"} <= made.keys()
+    assert (made["experiment"], made["run"], made["split"]) == ("Probe", run()["id"], "test")
+    assert made["checkpoint"].endswith(run()["best"]["checkpoint"])
+    assert made["metrics"].keys() == {"mse"}
+
+
+def test_validate_gives_the_metrics_that_training_recorded_for_the_best_epoch(trained, nitro_json, run):
+    made = nitro_json("validate", "runs/Probe")
+    assert made["split"] == "val"
+    assert made["metrics"]["mse"] == pytest.approx(run()["best"]["score"], rel=1e-6)
+
+
+def test_every_form_of_a_target_means_the_same_checkpoint(trained, nitro_json, run):
+    best = run()["best"]["checkpoint"]
+    forms = ["runs/Probe", f"runs/Probe/{run()['id']}", run()["id"], run()["id"][:5], f"runs/Probe/{best}"]
+    made = [nitro_json("validate", form) for form in forms]
+    made.append(nitro_json("validate"))
+    made.append(nitro_json("validate", "Probe", "--preset", "wide", "--weights", "latest:best"))
+    assert {m["metrics"]["mse"] for m in made} == {made[0]["metrics"]["mse"]}
+    assert {m["checkpoint"].rpartition("/")[2] for m in made} == {best.rpartition("/")[2]}
+    assert {m["run"] for m in made} == {run()["id"]}
+
+
+def test_what_was_chosen_is_said(trained, nitro, run):
+    assert f"run {run()['id']} of runs/Probe, best checkpoint epoch-" in nitro("validate").stderr
+    assert "latest checkpoint" in nitro("validate", "--checkpoint", "latest").stderr
+
+
+def test_a_checkpoint_is_chosen_by_name_or_prefix(trained, nitro, nitro_json):
+    made = nitro_json("validate", "runs/Probe", "--checkpoint", "epoch-0001")
+    assert "epoch-0001" in made["checkpoint"]
+    result = nitro("validate", "runs/Probe", "--checkpoint", "epoch-0009")
+    assert result.exit_code == 3
+    assert "epoch-000" in result.stderr
+
+
+def test_a_run_directory_that_was_moved_still_works(trained, nitro_json, tmp_path):
+    shutil.move(trained / "runs", trained / "elsewhere")
+    assert nitro_json("validate", "elsewhere/Probe")["metrics"]["mse"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["evaluate", "Probe"], 2, "--weights latest:best"),
+        (["evaluate", "nothing"], 3, "`nitro runs` the runs"),
+        (["evaluate", "runs/Prbe"], 3, "Probe"),
+        (["evaluate", "runs/Probe", "--split", "tset"], 3, "test"),
+        (["evaluate", "runs/Probe", "--preset", "wide"], 2, "--set"),
+        (["evaluate", "runs/Probe", "--weights", "latest:best"], 2, "--weights"),
+        (["evaluate", "Probe", "--checkpoint", "best", "--weights", "latest:best"], 2, "--weights latest:best"),
+        (["evaluate", "Probe", "--weights", "latest:best"], 4, "w: float32[2] here"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_exit_code(trained, nitro, words, code, told):
+    result = nitro(*words)
+    assert result.exit_code == code, result.output
+    assert told in result.stderr
+    assert result.stdout == ""
+
+
+def test_set_replaces_a_value_of_the_record(trained, nitro_json):
+    plain = nitro_json("validate")["metrics"]["mse"]
+    noisy = nitro_json("validate", "--set", "noise=10.0")["metrics"]["mse"]
+    assert noisy == pytest.approx(plain + 100.0, rel=0.5)
+
+
+def test_a_record_outside_its_run_says_what_it_is_of(trained, nitro_json, run):
+    score = run()["best"]["score"]
+    shutil.copytree(trained / "runs" / "Probe" / run()["best"]["checkpoint"], trained / "copied")
+    shutil.rmtree(trained / "runs")
+    made = nitro_json("validate", "copied")
+    assert (made["experiment"], made["run"], made["checkpoint"]) == ("Probe", None, "copied")
+    assert made["metrics"]["mse"] == pytest.approx(score)
+    assert nitro_json("validate", "Probe", "--preset", "wide", "--weights", "copied")["metrics"] == made["metrics"]
+
+
+def test_predict_streams_all_samples_in_order(trained, nitro, nitro_json):
+    x = np.random.default_rng(1).normal(size=(21, 3)).astype(np.float32)
+    np.savez(trained / "new.npz", x=x, other=np.zeros(5))
+    made = nitro_json("predict", "-i", "new.npz", "-o", "out.npz", "--batch-size", "8")
+    assert made["samples"] == 21
+    assert made["arrays"] == {"outputs": {"shape": [21], "dtype": "float32"}}
+    with np.load(trained / "out.npz") as held:
+        outputs = held["outputs"]
+    assert nitro("predict", "-i", "new.npz", "-o", "whole.npz", "--batch-size", "21").exit_code == 0
+    with np.load(trained / "whole.npz") as held:
+        np.testing.assert_allclose(outputs, held["outputs"], rtol=1e-6)
+    weights = np.linalg.lstsq(np.c_[x, np.ones(21)], outputs, rcond=None)[0]
+    np.testing.assert_allclose(np.c_[x, np.ones(21)] @ weights, outputs, atol=1e-5)  # a line, as the experiment says
+
+
+def test_predict_refuses_to_overwrite_and_leaves_nothing_behind_when_it_fails(trained, nitro):
+    np.savez(trained / "bad.npz", y=np.zeros((4, 3), np.float32))
+    (trained / "there.npz").write_bytes(b"mine")
+    np.save(trained / "x.npy", np.zeros((4, 3), np.float32))
+    assert nitro("predict", "-i", "x.npy", "-o", "there.npz").exit_code == 2
+    assert (trained / "there.npz").read_bytes() == b"mine"
+    result = nitro("predict", "-i", "bad.npz", "-o", "out.npz")
+    assert result.exit_code == 2
+    assert "it holds y" in result.stderr
+    np.save(trained / "x.npy", np.zeros((4, 9), np.float32))
+    assert nitro("predict", "-i", "x.npy", "-o", "out.npz").exit_code != 0
+    assert not (trained / "out.npz").exists()
+    assert not list(trained.glob(".out.npz*"))
+    assert nitro("predict", "-i", "missing.npz", "-o", "out.npz").exit_code == 3
+
+
+def test_average_writes_a_record_that_evaluates(trained, nitro, nitro_json, run):
+    made = nitro_json("average", "runs/Probe", "--select", "last(2)", "--save", "mean", "--evaluate", "val")
+    assert made["path"] == "mean"
+    assert len(made["averaged_from"]["epochs"]) == 2
+    assert made["metrics"]["mse"] >= 0
+    assert nitro("average", "--select", "last(2)", "--save", "mean").exit_code == 2
+    result = nitro("average", "--select", "last(2)")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == f"runs/Probe/{run()['id']}/averages/average-last-2"
+    assert nitro_json("validate", result.stdout.strip())["metrics"]["mse"] == pytest.approx(made["metrics"]["mse"])
+    assert nitro("average", "--select", "lats(2)").exit_code == ExitCode.USAGE
