@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import (
@@ -204,11 +204,14 @@ def test_a_required_field_has_no_default_and_must_be_given():
 
 
 def test_whole_object_validators_do_not_run_at_declaration():
-    from pydantic import model_validator
+    started: list[int] = []
 
     class Strict(Experiment):
         low: int = 3
         high: int = 1
+
+        def model_post_init(self, context):
+            started.append(self.low)
 
         @model_validator(mode="after")
         def ordered(self):
@@ -216,6 +219,7 @@ def test_whole_object_validators_do_not_run_at_declaration():
                 raise ValueError("low is above high")
             return self
 
+    assert started == []
     with pytest.raises(ConfigError, match="low is above high"):
         Strict()
     assert Strict(high=9).high == 9

@@ -122,7 +122,7 @@ def test_values_without_content_are_refused_naming_field_part_and_fix(value, par
         (0.0, -0.0),
         ((1, 2), [1, 2]),
         ("1", 1),
-        (("ab", "c"), ("a", "bc")),
+        (("astrb", "c"), ("a", "bstrc")),
         ({"a": 1}, {"a": 2}),
         (np.arange(3), np.arange(3, dtype=np.int32)),
         (np.zeros((2, 3)), np.zeros((3, 2))),
