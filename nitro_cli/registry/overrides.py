@@ -52,28 +52,20 @@ def parse_value(text: str, where: str) -> Any:
     if not word:
         raise ConfigError(f"{where} has no value", where=where, fix='write "" for an empty string, --unset for none')
     try:
-        parsed = tomllib.loads(f"value = {word}")
-        # In brackets a trailing comment or a second statement does not parse: such text is a bare word.
-        alone = tomllib.loads(f"value = [{word}]") if not word.endswith(",") else {}
-        if set(parsed) == {"value"} and len(alone.get("value", ())) == 1:
-            return parsed["value"]
+        value = tomllib.loads(f"value = {word}")["value"]
+        # In brackets neither a trailing comment nor a second statement parses: such text is a bare word.
+        tomllib.loads(f"value = [{word}]")
+        return value
     except tomllib.TOMLDecodeError as problem:
         if word.startswith(_OPENERS):
             raise ConfigError(
                 f"the value of {where} is not valid TOML",
                 where=where,
                 why=str(problem).split(" (at ")[0],
-                fix="close what is opened, or quote the whole value as a TOML string",
+                fix="close what is opened, with nothing after it, or quote the whole value as a TOML string",
             ) from problem
     except RecursionError as problem:
         raise ConfigError(f"the value of {where} is nested too deeply", where=where) from problem
-    if word.startswith(_OPENERS):
-        raise ConfigError(
-            f"the value of {where} is not one TOML value",
-            where=where,
-            why="something follows the value",
-            fix="write one value; a # comment cannot follow it",
-        )
     return word
 
 

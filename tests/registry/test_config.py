@@ -180,7 +180,8 @@ def test_an_array_on_a_host_field_is_listed_and_refused_by_name(cwd):
     path = cwd / "config.toml"
     write_config(path, resolved_of(experiment))
     entry = tomllib.loads(path.read_text())["unwritten"]["array"]
-    assert entry["type"] == "numpy.ndarray float32[2, 3]" and len(entry["sha256"]) == 64
+    assert entry["type"] == "numpy.ndarray float32[2, 3]"
+    assert len(entry["sha256"]) == 64
     with pytest.raises(ConfigError, match="array") as caught:
         read_config(path)
     assert "float32[2, 3]" in caught.value.why
@@ -265,7 +266,8 @@ def test_overrides_win_over_the_record_and_environment_and_project_are_not_read(
     e = again.experiment
     assert (e.seed, e.max_epochs, e.accum) == (7, 1, 2)
     assert e.early_stop == EarlyStopping(patience=4, min_delta=0.5)
-    assert again.origin("seed").kind is OriginKind.RECORD and again.origin("seed").line is not None
+    assert again.origin("seed").kind is OriginKind.RECORD
+    assert again.origin("seed").line is not None
     assert again.origin("accum").kind is OriginKind.FLAG
     assert again.origins["early_stop.patience"].kind is OriginKind.SET
 
@@ -328,7 +330,7 @@ def test_a_config_that_cannot_be_written_leaves_the_old_one(cwd, monkeypatch):
     path = cwd / "config.toml"
     write_config(path, resolved_of(Rich(width=1)))
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no")))
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="no"):
         write_config(path, resolved_of(Rich(width=2)))
     assert read_config(path).experiment.width == 1
     assert [f.name for f in cwd.iterdir()] == ["config.toml"]

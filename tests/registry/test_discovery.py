@@ -59,6 +59,14 @@ def test_a_class_derived_from_a_class_of_the_directory_counts(cwd):
     assert names(cwd) == ["Base", "Five", "Four", "One", "Seven", "Six", "Three", "Two"]
 
 
+def test_bases_of_one_name_are_told_apart_by_where_they_are_imported_from(cwd):
+    local(cwd, "sub/inner.py", f"from nitro_cli import Experiment\nclass Base(Experiment):{HOOKS}")
+    local(cwd, "sub/__init__.py", "from .inner import Base\nclass Yes(Base): ...\n")
+    local(cwd, "inner.py", "class Base: ...\n")
+    local(cwd, "no.py", "from .inner import Base\nclass No(Base): ...\n")
+    assert names(cwd) == ["Base", "Yes"]
+
+
 def test_private_and_abstract_classes_are_not_offered(cwd):
     local(
         cwd,
@@ -144,7 +152,8 @@ def test_a_module_that_fails_is_forgotten_and_can_be_corrected(cwd):
     file = local(cwd, "a.py", "import no_such_module\n" + one("A"))
     with pytest.raises(ConfigError, match="cannot be imported") as caught:
         find_experiment("A", cwd).load()
-    assert "ModuleNotFoundError" in caught.value.why and "no_such_module" in caught.value.fix
+    assert "ModuleNotFoundError" in caught.value.why
+    assert "no_such_module" in caught.value.fix
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
     file.write_text(one("A") + "# corrected, so that the cached bytecode is stale\n")
     assert find_experiment("A", cwd).load()().width == 1
@@ -228,9 +237,11 @@ def test_a_broken_plugin_is_reported_with_distribution_and_reason_and_hides_noth
     install("raises", {"Raises": "raises_b:Raises"}, {"raises_b.py": "import no_such_module\n"})
     install("whole", {"Whole": "whole_b:Whole"}, {"whole_b.py": one("Whole")})
     refs = {ref.name: ref for ref in list_experiments(cwd)}
-    assert "gone_module" in refs["Gone"].error and refs["Gone"].distribution == "gone"
+    assert "gone_module" in refs["Gone"].error
+    assert refs["Gone"].distribution == "gone"
     assert "module:Class" in refs["Malformed"].error
-    assert refs["Raises"].error is None and refs["Whole"].error is None
+    assert refs["Raises"].error is None
+    assert refs["Whole"].error is None
     assert find_experiment("Whole", cwd).load()().width == 1
     with pytest.raises(ExperimentNotFoundError, match="distribution gone") as caught:
         find_experiment("Gone", cwd).load()
@@ -253,8 +264,10 @@ def test_two_plugins_of_one_name_are_both_shown_and_can_be_qualified(cwd, instal
     assert names(cwd).count("Same") == 2
     with pytest.raises(ExperimentNotFoundError) as caught:
         find_experiment("Same", cwd)
-    assert "first_d:Same" in caught.value.where and "second_d:Same" in caught.value.where
-    assert "first:Same" in caught.value.fix and "second:Same" in caught.value.fix
+    assert "first_d:Same" in caught.value.where
+    assert "second_d:Same" in caught.value.where
+    assert "first:Same" in caught.value.fix
+    assert "second:Same" in caught.value.fix
     assert find_experiment("second:Same", cwd).load()().width == 2
 
 
@@ -263,7 +276,8 @@ def test_a_local_class_and_a_plugin_of_one_name_are_both_shown(cwd, install):
     local(cwd, "a.py", one("Same").replace("= 1", "= 3"))
     with pytest.raises(ExperimentNotFoundError) as caught:
         find_experiment("Same", cwd)
-    assert "first:Same" in caught.value.fix and "experiments/a.py:Same" in caught.value.fix
+    assert "first:Same" in caught.value.fix
+    assert "experiments/a.py:Same" in caught.value.fix
     assert find_experiment("experiments/a.py:Same", cwd).load()().width == 3
 
 

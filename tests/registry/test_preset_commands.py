@@ -117,7 +117,8 @@ def test_the_rows_of_a_resolved_experiment_tell_kind_type_default_origin_and_doc
     assert (width.kind, width.type, width.value, width.default) == ("graphconst", "int", 3, 64)
     assert width.doc == "The width of the hidden layer."
     assert width.origin_text == "--set width=3"
-    assert rows["rate"].kind == "device" and rows["seed"].kind == "host"
+    assert rows["rate"].kind == "device"
+    assert rows["seed"].kind == "host"
     assert rows["data"].type == "Path | None"
     assert rows["seed"].origin_text == "class default"
     assert next(row for row in field_rows(resolved_of(Needs(size=1))) if row.name == "size").default is NO_DEFAULT
@@ -129,10 +130,12 @@ def test_a_new_preset_gives_the_experiment_it_was_written_from(cwd):
     path = new_preset(resolved, "mine", description="why", cwd=cwd)
     assert path == cwd / "presets/Net/mine.toml"
     document = tomllib.loads(path.read_text())
-    assert document["description"] == "why" and "rate" not in document["fields"]
+    assert document["description"] == "why"
+    assert "rate" not in document["fields"]
     again = resolve(Net, "mine", env={}, cwd=cwd)
     assert (again.experiment, again.schedules) == (resolved.experiment, resolved.schedules)
-    assert again.experiment.checkpointer.keep == (Last(1),) and again.experiment.logger is None
+    assert again.experiment.checkpointer.keep == (Last(1),)
+    assert again.experiment.logger is None
 
 
 def test_a_new_preset_that_extends_one_holds_the_differences_only(cwd):

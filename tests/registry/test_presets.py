@@ -59,7 +59,8 @@ a = 1
     )
     e = build("base")
     assert (e.width, e.sizes, e.max_epochs, e.table) == (128, (3, 4, 5), 20, {"a": 1})
-    assert e.rate == 1.0 and type(e.rate) is float
+    assert e.rate == 1.0
+    assert type(e.rate) is float
     assert e.monitor == Monitor("acc", "max")
     assert e.early_stop == EarlyStopping(patience=5)
     assert e.checkpointer == Checkpointer(keep=(Last(2),))
@@ -124,7 +125,8 @@ def test_one_wrong_value_is_one_problem(preset):
     preset("bad", "[fields]\nwidth = 1.5\n")
     with pytest.raises(PresetError) as caught:
         build("bad")
-    assert "bad.toml:2: width" in caught.value.why and "problems" not in caught.value.what
+    assert "bad.toml:2: width" in caught.value.why
+    assert "problems" not in caught.value.what
 
 
 @pytest.mark.parametrize(
@@ -247,7 +249,8 @@ def test_an_unknown_parent_is_told_together_with_the_files_other_problems(preset
     preset("bad", 'extends = "smkoe"\n[fields]\nwidht = 1\n')
     with pytest.raises(PresetError) as caught:
         build("bad")
-    assert "smkoe" in caught.value.why and "widht" in caught.value.why
+    assert "smkoe" in caught.value.why
+    assert "widht" in caught.value.why
     assert "smoke" in caught.value.nearest
 
 
@@ -255,7 +258,8 @@ def test_an_unknown_preset_is_not_found_with_the_nearest(preset):
     preset("baseline", "")
     with pytest.raises(PresetNotFoundError) as caught:
         build("basline")
-    assert caught.value.nearest == ("baseline",) and caught.value.exit_code == 3
+    assert caught.value.nearest == ("baseline",)
+    assert caught.value.exit_code == 3
     for name in ("../Net/baseline", "baseline.toml", ""):
         with pytest.raises(PresetNotFoundError):
             build(name)

@@ -147,7 +147,8 @@ def test_what_a_set_breaks_inside_a_presets_table_is_told_of_the_set(cwd):
     write(cwd / "presets/Net/base.toml", "[fields]\nearly_stop = { patience = 9, min_delta = 0.5 }\n")
     with pytest.raises(ConfigError, match="metric without mode") as caught:
         resolve(Net, "base", sets=["early_stop.metric=acc"], env={})
-    assert "--set early_stop.metric=acc" in str(caught.value) and not isinstance(caught.value, PresetError)
+    assert "--set early_stop.metric=acc" in str(caught.value)
+    assert not isinstance(caught.value, PresetError)
 
 
 def test_all_sets_that_do_not_fit_are_told_together(cwd):
@@ -161,7 +162,8 @@ def test_all_sets_that_do_not_fit_are_told_together(cwd):
 
 def test_a_number_is_accepted_for_a_float_only_from_an_int(cwd):
     e = resolve(Net, sets=["rate=1"], env={}).experiment
-    assert e.rate == 1.0 and type(e.rate) is float
+    assert e.rate == 1.0
+    assert type(e.rate) is float
 
 
 def test_the_environment_sets_knobs_only_and_is_typed_like_set(cwd):
@@ -179,7 +181,8 @@ def test_the_project_sets_knobs_only(cwd):
     file = write(cwd / "pyproject.toml", "[tool.nitro]\nseed = 3\nwidth = 1\nmax_epoch = 2\n")
     with pytest.raises(ConfigError) as caught:
         resolve(Net, env={})
-    assert "pyproject.toml:3: width" in str(caught.value) and "pyproject.toml:4: max_epoch" in str(caught.value)
+    assert "pyproject.toml:3: width" in str(caught.value)
+    assert "pyproject.toml:4: max_epoch" in str(caught.value)
     assert "max_epochs" in caught.value.nearest
     write(file, "[tool.nitro]\nmax_epochs = '2'\n")
     with pytest.raises(ConfigError, match=r"pyproject\.toml:2: max_epochs"):
