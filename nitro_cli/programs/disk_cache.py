@@ -105,7 +105,7 @@ class EntryFiles:
         self._warned = False
 
     def get(self, key: str) -> bytes | None:
-        """The program stored under `key`, or None; a damaged file is removed and warned about once."""
+        """The program stored under `key`, or None; a damaged file is warned about once and overwritten by the next `put`."""
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -118,10 +118,7 @@ class EntryFiles:
         value = content[head:]
         if content[:head] == _MAGIC + hashlib.sha256(value).digest():
             return value
-        self._warn(f"a damaged entry of the program cache was dropped ({path}); compiling instead")
-        if self.writable:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        self._warn(f"a damaged entry of the program cache is replaced ({path}); compiling instead")
         return None
 
     def put(self, key: str, value: bytes) -> None:

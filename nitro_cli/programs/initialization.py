@@ -37,7 +37,7 @@ class Initialized:
 
     Attributes:
         adapted: the model, holding no arrays.
-        params, state: its arrays, uncommitted on the default device; nobody else holds their buffers.
+        params, state: its arrays, beside the Device values or on the default device; nobody else holds their buffers.
         mode: `program` (one compiled program) or `op by op`.
         reason: why op by op; None for a program.
         program: the program; None op by op.

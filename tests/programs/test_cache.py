@@ -110,10 +110,17 @@ def test_result_classes_that_print_alike_are_told_apart():
 def test_weak_types_of_arguments_and_results_are_part_of_the_identity():
     weak = compile_(lambda x: x, 1.0)
     strong = compile_(lambda x: x, jax.ShapeDtypeStruct((), jnp.float32))
-    strong_result = compile_(lambda x: jnp.asarray(x, jnp.float32), 1.0)
-    assert weak.identity.text_digest == strong.identity.text_digest == strong_result.identity.text_digest
-    assert len({weak.key, strong.key, strong_result.key}) == 3
-    assert (weak(1.0).weak_type, strong_result(1.0).weak_type) == (True, False)
+    assert weak.identity.text_digest == strong.identity.text_digest
+    assert weak.key != strong.key
+    assert (weak(1.0).weak_type, strong(np.float32(1)).weak_type) == (True, False)
+
+
+def test_arrays_on_the_host_and_uncommitted_ones_are_one_program_and_a_committed_one_is_said():
+    first, second = compile_(lambda x: x - 1, X), compile_(lambda x: x - 1, jnp.asarray(X))
+    assert second.source == "memory"
+    bound = compile_(lambda x: x - 1, jax.device_put(X, jax.devices()[0]))
+    assert bound.key != first.key
+    assert "argument 0 is float32[2,3] on SingleDeviceSharding" in explain_difference(first, bound)
 
 
 def test_compile_options_and_static_text_are_part_of_the_identity():
