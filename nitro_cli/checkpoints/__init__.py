@@ -16,11 +16,13 @@ from .manifest import read_manifest
 from .names import record_name
 from .pruning import Prunable, prune
 from .record import Record, RecordInfo, read_record, record_info, verify_record, write_record
+from .references import AverageRef, CheckpointRef
 from .rescan import rescan
 from .retention import Retention, check_keep
-from .sources import AverageRef, CheckpointRef, resolve_resume, resolve_source
+from .sources import resolve_resume, resolve_source
 from .store import RunStore
 from .summaries import RunSummary, best_entry, runs
+from .tree_difference import tree_difference
 from .verification import Verification, verify
 
 checkpoint_info = record_info
@@ -61,6 +63,7 @@ __all__ = [
     "resolve_source",
     "run_is_locked",
     "runs",
+    "tree_difference",
     "verify",
     "verify_record",
     "write_record",

@@ -6,7 +6,6 @@ publishes the whole by a rename.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -119,6 +118,8 @@ def _handler(failures: list[Exception]) -> Any:
 
 def _without_event_loop(function: Callable[[], _T]) -> _T:
     """Call `function` where no event loop runs: under one (a notebook), orbax would patch asyncio globally."""
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError, IncompatibleError
 
+from .leaves import LeafSpec, dtype_of
 from .record import Record, read_record, record_info, write_record
-from .sources import AverageRef, resolve_source
+from .references import AverageRef
+from .sources import resolve_source
+from .tree_difference import tree_difference
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,11 +70,9 @@ def average(refs: AverageRef, *, ema: bool = False) -> Record:
 
 def _check_trees(paths: Sequence[Path], prefix: str) -> None:
     """Compare the leaves of all checkpoints from their metadata, before any array is read."""
-    first: dict[str, tuple[str, tuple[int, ...]]] | None = None
+    first: dict[str, LeafSpec] | None = None
     for path in paths:
-        leaves = {
-            leaf: (spec.dtype, spec.shape) for leaf, spec in record_info(path).leaves.items() if leaf.startswith(prefix)
-        }
+        leaves = {leaf: spec for leaf, spec in record_info(path).leaves.items() if leaf.startswith(prefix)}
         if not leaves:
             what = "EMA" if prefix == "ema/" else "weights"
             raise IncompatibleError(
@@ -81,25 +82,14 @@ def _check_trees(paths: Sequence[Path], prefix: str) -> None:
             )
         if first is None:
             first = leaves
-        if leaves != first:
+        lines = tree_difference(first, leaves)
+        if lines:
+            more = f"; and {len(lines) - _SHOWN_LEAVES} more" if len(lines) > _SHOWN_LEAVES else ""
             raise IncompatibleError(
                 "checkpoints with different trees cannot be averaged",
                 where=f"{paths[0].name} and {path.name}",
-                why=_difference(first, leaves),
+                why="; ".join(lines[:_SHOWN_LEAVES]) + more,
             )
-
-
-def _difference(one: dict[str, tuple[str, tuple[int, ...]]], other: dict[str, tuple[str, tuple[int, ...]]]) -> str:
-    lines = []
-    for leaf in sorted(one.keys() | other.keys()):
-        sides = [
-            f"{d}{list(s)}" if (d, s) != ("", ()) else "absent"
-            for d, s in (one.get(leaf, ("", ())), other.get(leaf, ("", ())))
-        ]
-        if sides[0] != sides[1]:
-            lines.append(f"{leaf}: {sides[0]} and {sides[1]}")
-    more = f"; and {len(lines) - _SHOWN_LEAVES} more" if len(lines) > _SHOWN_LEAVES else ""
-    return "; ".join(lines[:_SHOWN_LEAVES]) + more
 
 
 def _accumulator(leaf: Any) -> np.dtype[Any] | None:
@@ -134,8 +124,6 @@ def _add(sums: dict[str, Any], leaves: dict[str, Any], where: str) -> None:
 
 
 def _mean(total: Any, count: int, dtype: str) -> Any:
-    from .leaves import dtype_of
-
     if _accumulator(total) is None:
         return total
     return (total / count).astype(dtype_of(dtype))

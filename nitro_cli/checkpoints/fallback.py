@@ -13,8 +13,8 @@ from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarni
 from .entries import Manifest, ManifestEntry, latest_entry
 from .manifest import load_manifest, update_manifest
 from .record import Record, read_record
+from .references import CheckpointRef
 from .rescan import quarantine_path
-from .sources import CheckpointRef
 
 __all__ = ["load_with_fallback", "quarantine"]
 

@@ -121,8 +121,9 @@ def _host_leaf(path: str, leaf: Any) -> Any:
         raise _unfit(path, f"its dtype is {dtype}")
     if isinstance(leaf, np.ndarray):
         return leaf
-    # On a CPU the numpy view of a jax array shares its buffer, which a donating step overwrites.
-    return np.array(leaf, copy=True)
+    # A numpy view of an array on the CPU would keep the next step from donating its buffer.
+    shares = any(device.platform == "cpu" for device in leaf.devices()) if hasattr(leaf, "devices") else True
+    return np.array(leaf, copy=True) if shares else np.asarray(leaf)
 
 
 def _unfit(

@@ -22,6 +22,7 @@ from .transient import storage_error, with_retry
 __all__ = ["MANIFEST_FILE", "present_names", "read_manifest", "update_manifest"]
 
 MANIFEST_FILE = "manifest.json"
+_LOOKS = 3
 
 
 def read_manifest(directory: Path | str) -> Manifest:
@@ -44,9 +45,13 @@ def read_manifest(directory: Path | str) -> Manifest:
     root = Path(directory)
     if not root.is_dir():
         raise RunNotFoundError("there is no such directory of runs", where=str(root))
-    manifest = load_manifest(root)
-    present = present_names(root, {entry.run for entry in manifest.entries})
-    gone = [entry for entry in manifest.entries if entry.name not in present[entry.run]]
+    for _ in range(_LOOKS):
+        manifest = load_manifest(root)
+        present = present_names(root, {entry.run for entry in manifest.entries})
+        gone = [entry for entry in manifest.entries if entry.name not in present[entry.run]]
+        # A run at work may have rotated them away between the two looks; then its manifest has changed too.
+        if not gone:
+            break
     if gone:
         shown = ", ".join(entry.path for entry in gone[:3]) + (", ..." if len(gone) > 3 else "")
         warnings.warn(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,8 @@ MANIFEST_MIGRATIONS: dict[int, Migration] = {}
 @functools.cache
 def version_of(distribution: str) -> str:
     """The installed version of a distribution, or "unknown"."""
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -6,7 +6,6 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,72 +25,19 @@ from .manifest import read_manifest
 from .names import CHECKPOINTS, RUN_ID
 from .reconcile import entry_of_record, with_disk
 from .record import RECORD_FILE, record_info
+from .references import AverageRef, CheckpointRef
 from .retention import warn_about_mixed
 from .summaries import RunSummary, best_entry, summarize
 
 if TYPE_CHECKING:
     from nitro_cli.experiment import Average
 
-__all__ = ["AverageRef", "CheckpointRef", "resolve_resume", "resolve_source"]
+__all__ = ["resolve_resume", "resolve_source"]
 
 What = Literal["weights", "resume"]
 _PAIR = re.compile(r"(latest|all|[0-9a-fA-F]{1,8}):(.+)", re.DOTALL)
 _PREFIX = re.compile(r"[0-9a-f]{1,8}")
 _SHOWN_RUNS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRef:
-    """One checkpoint that a source names.
-
-    Attributes:
-        path: its directory.
-        root: the directory of runs it lies in; None for a record outside of any.
-        run: id of its run; None likewise.
-        entry: what the manifest says of it; None for a record that no manifest lists.
-        request: how it was named: "latest", "best" or "path". Only "latest" may fall back to an older one.
-        newest: whether it is its run's newest checkpoint, so that a resume continues the run.
-        epoch, step, score: where it stands.
-    """
-
-    path: Path
-    root: Path | None
-    run: str | None
-    entry: ManifestEntry | None
-    request: Literal["latest", "best", "path"]
-    newest: bool
-    epoch: int
-    step: int
-    score: float | None
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def continues(self, root: Path | str) -> bool:
-        """Whether a resume of it in the directory `root` continues its run, rather than branching a new one."""
-        return self.newest and self.root is not None and self.root.resolve() == Path(root).resolve()
-
-
-@dataclass(frozen=True, slots=True)
-class AverageRef:
-    """The checkpoints of one run whose average a source names.
-
-    Attributes:
-        root: the directory of runs.
-        run: id of the run.
-        average: the `Average`.
-        refs: the checkpoints, ascending by step.
-        state: the one of `refs` that gives the layer state.
-    """
-
-    root: Path
-    run: str
-    average: Average
-    refs: tuple[CheckpointRef, ...]
-    state: CheckpointRef
-
-    def __str__(self) -> str:
-        return f"{self.run}:{self.average}"
 
 
 def resolve_source(

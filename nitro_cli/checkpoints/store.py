@@ -25,6 +25,7 @@ from .reconcile import RUN_FILE, remove_displaced, remove_strays, with_disk
 from .record import PreparedRecord, commit_record, prepare_record
 from .retention import Retention, warn_about_others
 from .run_directory import check_newest, new_run_directory
+from .summaries import best_entry
 from .transient import storage_error, with_retry
 from .writer import BackgroundWriter
 
@@ -178,6 +179,13 @@ class RunStore:
         """The newest committed checkpoint, resume points included."""
         return latest_entry(self.entries)
 
+    @property
+    def best(self) -> ManifestEntry | None:
+        """The committed checkpoint with the best finite score under the checkpointer's metric."""
+        if self._retention is None or self._retention.metric is None:
+            return None
+        return best_entry(self.entries, self._retention.metric, self._retention.mode)
+
     def admits(self, epoch: int, score: float | None, *, step: int = 0) -> bool:
         """Whether some selector would keep a checkpoint of this epoch with this score.
 
@@ -235,7 +243,8 @@ class RunStore:
         entry = self._entry(f"{self.id}/{CHECKPOINTS}/{path.name}", epoch, step, score, resume_point=resume_point)
         if metric is not None and entry.score is not None:
             entry = replace(entry, metric=metric, mode=mode)
-        entry = replace(entry, stop_reason=meta.get("stop_reason"))
+        reason = meta.get("stop_reason")
+        entry = replace(entry, stop_reason=None if reason is None else str(reason))
         about_run = {"experiment": self._info.experiment, "preset": self._info.preset, "seed": self._info.seed}
         prepared = prepare_record(meta, arrays, {**entry.as_json(), **about_run})
         self._writer.submit(lambda: self._commit(path, prepared, entry))

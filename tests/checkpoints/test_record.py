@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,8 @@ def test_every_dtype_and_shape_comes_back_bit_for_bit(tmp_path: Path) -> None:
     leaves["nan/payload"] = np.array([0x7FC00001, 0xFFC12345, 0x80000000], np.uint32).view(np.float32)
     leaves["transposed"] = np.arange(6).reshape(2, 3).T
     leaves["strided"] = np.arange(20)[::3]
+    leaves["strided bytes"] = np.arange(-8, 8).astype(ml_dtypes.int4)[::3]
+    leaves["transposed bytes"] = np.arange(6, dtype=np.longdouble).reshape(2, 3).T
     write_record(tmp_path / "r", {}, leaves)
     found = read_record(tmp_path / "r").arrays
     assert list(found) == list(leaves)
@@ -206,6 +210,21 @@ def test_damage_to_any_file_is_found_and_the_file_named(tmp_path: Path, pristine
         with pytest.raises(IntegrityError):
             verify_record(copy)
         shutil.rmtree(copy)
+
+
+def test_a_listed_file_that_is_no_plain_file_is_refused_unread(tmp_path: Path) -> None:
+    record = write_record(tmp_path / "r", {}, {})
+    (record / "inner").write_bytes(b"")
+    digest = hashlib.sha256(b"").hexdigest()
+    reseal(record, files={"data": {"size": 0, "sha256": digest}})
+    (record / "data").symlink_to(record / "inner")
+    with pytest.raises(IntegrityError):
+        verify_record(record)
+    (record / "data").unlink()
+    # Opening a pipe would wait for a writer for ever.
+    os.mkfifo(record / "data")
+    with pytest.raises(IntegrityError):
+        verify_record(record)
 
 
 def test_every_byte_of_the_small_files_is_covered(tmp_path: Path, pristine: Path) -> None:

@@ -99,6 +99,16 @@ def test_only_a_runs_newest_in_the_same_directory_is_continued(two_runs: tuple[P
     assert continues(f"{old}:latest", tmp_path / "link")
 
 
+def test_a_parent_is_named_relative_to_the_directory_of_the_new_run(
+    two_runs: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    root, old, _ = two_runs
+    ref = resolve_resume(f"{old}:best", root)
+    assert ref is not None
+    assert ref.parent_of_run_in(root) == f"{old}/checkpoints/epoch-0002"
+    assert ref.parent_of_run_in(tmp_path / "other") == f"../runs/{old}/checkpoints/epoch-0002"
+
+
 def test_averages_hold_the_checkpoints_in_order_and_where_the_state_comes_from(
     two_runs: tuple[Path, str, str],
 ) -> None:

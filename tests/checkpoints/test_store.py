@@ -83,6 +83,15 @@ def failing_writes(monkeypatch: pytest.MonkeyPatch, number: int, times: int = 1)
     monkeypatch.setattr(record_module, "_stage", stage)
 
 
+def test_the_best_is_the_best_finite_one_under_the_checkpointers_metric(tmp_path: Path) -> None:
+    with create(tmp_path, Checkpointer(keep=(Every(1),))) as run:
+        assert run.best is None
+        for epoch, score in enumerate([0.5, 0.2, float("nan"), 0.3], start=1):
+            save(run, epoch, score, final=True)
+        assert run.best is not None
+        assert run.best.epoch == 2
+
+
 def test_a_fresh_run_is_listed_as_running_before_its_first_checkpoint(tmp_path: Path) -> None:
     with create(tmp_path / "a" / "b", preset="base", seed=3) as run:
         (summary,) = runs(run.root)
@@ -122,6 +131,21 @@ def test_metadata_and_device_arrays_are_copied_when_save_returns(
     record = read_record(path)
     assert record.meta == {"history": [{"loss": 1.0}]}
     assert record.arrays["params/w"].tolist() == [0, 0, 0]
+
+
+def test_an_array_on_the_cpu_can_be_donated_while_its_copy_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    weights = jnp.zeros(3)
+    with create(tmp_path) as run, held_back(monkeypatch) as let_go:
+        path = run.save({}, {"params/w": weights}, epoch=1, step=1, name="e")
+        jax.jit(lambda w: w + 1, donate_argnums=0)(weights).block_until_ready()
+        assert weights.is_deleted()
+        let_go()
+    assert read_record(path).arrays["params/w"].tolist() == [0, 0, 0]
 
 
 def test_a_final_save_is_committed_when_it_returns(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ while True:
 
 def test_readers_in_other_processes_never_see_a_half_written_directory(tmp_path: Path) -> None:
     with RunStore.create(tmp_path, experiment="Toy", checkpointer=RULE, metric="loss", mode="min") as run:
-        command = [sys.executable, "-W", "ignore", "-c", READER, tmp_path]
+        command = [sys.executable, "-W", "error", "-c", READER, tmp_path]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
             assert reader.stdin is not None
             assert reader.stdout is not None
