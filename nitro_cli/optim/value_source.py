@@ -126,6 +126,8 @@ def _source(key: str, entry: Any, total: int) -> ValueSource:
             why=f"calling it with the horizon of {total} steps raised {type(error).__name__}: {error}",
             fix="a factory takes the total number of optimizer steps and returns a function of the step",
         ) from error
+    if isinstance(made, NamedSchedule):
+        made = made(total)
     if isinstance(made, NamedCurve):
         constant = float(made(1)) if made.kind == "constant" else None
         return ValueSource(key, repr(entry) if isinstance(entry, NamedSchedule) else made.kind, made.values, constant)

@@ -282,6 +282,7 @@ class TestLevel2:
         with pytest.raises(OptimizerError, match="ignores the scheduled 'momentum'"):
             build(level2(base, chain)(), params, {"momentum": 0.9})
 
+    @pytest.mark.filterwarnings("ignore:the optimizer of the group 'default' does not use")
     def test_a_scheduled_entry_inside_a_jitted_function_is_followed(self, base: type[Any], params: Any) -> None:
         @jax.jit
         def scaled(g: Any, used: Any, unused: Any) -> Any:

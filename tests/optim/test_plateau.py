@@ -108,6 +108,20 @@ def test_any_sequence_follows_the_rule_and_a_json_round_trip_in_the_middle_chang
         assert counters.scale == book.step(value)
 
 
+def test_a_resume_in_the_middle_of_a_cooldown_continues_it() -> None:
+    rule = Plateau(1.0, factor=0.5, patience=0, cooldown=2)
+    before, after = PlateauCounters(rule, "m", "min"), PlateauCounters(rule, "m", "min")
+    for _ in range(2):
+        before.observe({"m": 1.0}, "k")
+    assert before.scale == 0.5
+    after.load_state(json.loads(json.dumps(before.state())))
+    scales = []
+    for _ in range(4):
+        after.observe({"m": 1.0}, "k")
+        scales.append(after.scale)
+    assert scales == [0.5, 0.5, 0.25, 0.25]
+
+
 def test_a_reduction_is_announced_with_key_and_both_scales() -> None:
     counters = PlateauCounters(Plateau(1.0, patience=0), "loss", "min")
     assert counters.observe({"loss": 1.0}, "momentum") is None

@@ -50,6 +50,11 @@ def test_an_optax_schedule_from_a_factory_is_evaluated_from_count_zero_too() -> 
     assert made == pytest.approx([1.0, 0.75, 0.5, 0.25], rel=1e-15)
 
 
+def test_a_factory_may_return_a_named_schedule() -> None:
+    made = values(lambda total: optim.linear(1.0, 0.0), 4)
+    assert made.tolist() == values(optim.linear(1.0, 0.0), 4).tolist() == [1.0, 0.75, 0.5, 0.25]
+
+
 def test_a_function_that_returns_a_number_for_the_horizon_is_a_schedule_of_the_count() -> None:
     assert values(lambda count: 0.5**count, 4).tolist() == [1.0, 0.5, 0.25, 0.125]
 
