@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nitro_cli.registry.config import config_ref, read_config, write_config
+    from nitro_cli.registry.config import config_ref, config_text, read_config, write_config
     from nitro_cli.registry.discovery import ExperimentRef, find_experiment, list_experiments, ref_of
     from nitro_cli.registry.import_check import check_import
     from nitro_cli.registry.importing import import_path_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nitro_cli.registry.resolution import Project, Resolved, from_preset, resolve, resolved_of
 
 _MODULES = {
-    "config": ("config_ref", "read_config", "write_config"),
+    "config": ("config_ref", "config_text", "read_config", "write_config"),
     "discovery": ("ExperimentRef", "find_experiment", "list_experiments", "ref_of"),
     "import_check": ("check_import",),
     "importing": ("import_path_of",),
@@ -64,6 +64,7 @@ __all__ = [
     "check_import",
     "check_presets",
     "config_ref",
+    "config_text",
     "diff_presets",
     "field_rows",
     "find_experiment",

@@ -138,13 +138,18 @@ def _written_schedules(schedules: Mapping[str, Any] | None) -> tuple[dict[str, A
     return table, {}
 
 
+def config_text(resolved: Resolved) -> str:
+    """The text of a configuration, as `write_config` writes it."""
+    return tomli_w.dumps(config_document(resolved))
+
+
 def write_config(path: Path, resolved: Resolved) -> None:
     """Write a configuration, atomically.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    write_atomically(path, tomli_w.dumps(config_document(resolved)))
+    write_atomically(path, config_text(resolved))
 
 
 def read_config(

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -193,6 +194,15 @@ def test_a_file_alone_names_its_only_experiment(cwd):
     assert caught.value.nearest[0] == "two.py"
 
 
+def test_a_file_inside_packages_imports_relatively_up_to_the_topmost(cwd):
+    for package in ("top", "top/inner"):
+        write(cwd / package / "__init__.py", "")
+    write(cwd / "top/parts.py", "width = 9\n")
+    text = "from ..parts import width as w\n" + one("Deep").replace("= 1", "= w")
+    write(cwd / "top/inner/deep.py", text)
+    assert find_experiment("top/inner/deep.py:Deep", cwd).load()().width == 9
+
+
 def test_a_file_whose_class_is_missing_or_no_experiment_says_so(cwd):
     write(cwd / "a.py", one("Alpha") + "class Plain: ...\n")
     with pytest.raises(ExperimentNotFoundError) as caught:
@@ -269,6 +279,13 @@ def test_two_plugins_of_one_name_are_both_shown_and_can_be_qualified(cwd, instal
     assert "first:Same" in caught.value.fix
     assert "second:Same" in caught.value.fix
     assert find_experiment("second:Same", cwd).load()().width == 2
+
+
+def test_a_distribution_on_two_places_of_the_path_counts_once(cwd, install, tmp_path, monkeypatch):
+    site = install("twice", {"Twice": "twice_j:Twice"}, {"twice_j.py": one("Twice")})
+    shutil.copytree(site, tmp_path / "again")
+    monkeypatch.syspath_prepend(str(tmp_path / "again"))
+    assert names(cwd).count("Twice") == 1
 
 
 def test_a_local_class_and_a_plugin_of_one_name_are_both_shown(cwd, install):

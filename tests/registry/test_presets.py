@@ -207,8 +207,10 @@ def test_qualified_schedule_keys_may_be_dotted_or_quoted(preset):
     preset("quoted", "[schedules]\n'opt.bias.learning_rate' = 0.1\n'grad.rho' = { kind = 'constant', value = 0.05 }\n")
     expected = {"opt.bias.learning_rate": 0.1, "grad.rho": {"kind": "constant", "value": 0.05}}
     assert from_preset(Net, "dotted").schedules == from_preset(Net, "quoted").schedules == expected
-    preset("wrong", "[schedules]\n'opt.bias.learning_rate' = { kind = 'constant', vlaue = 1 }\n")
-    with pytest.raises(PresetError, match="value"):
+    changed = resolve(Net, "quoted", sets=["schedules.grad.rho.value=0.1"], env={})
+    assert changed.schedules == {**expected, "grad.rho": {"kind": "constant", "value": 0.1}}
+    preset("wrong", "[schedules]\n'grad.rho' = 1\n'opt.bias.learning_rate' = { kind = 'constant', vlaue = 1 }\n")
+    with pytest.raises(PresetError, match=r"wrong\.toml:3: schedules\.opt\.bias\.learning_rate\.vlaue"):
         build("wrong")
 
 

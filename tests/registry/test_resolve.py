@@ -94,6 +94,7 @@ def test_a_later_set_wins_and_a_whole_value_replaces_parts_set_before(cwd):
     assert resolve(Net, sets=["width=1", "width=2"], env={}).experiment.width == 2
     resolved = resolve(Net, sets=["early_stop.min_delta=0.5", "early_stop={patience=2}"], env={})
     assert resolved.experiment.early_stop == EarlyStopping(patience=2)
+    assert "early_stop.min_delta" not in resolved.origins
 
 
 def test_unset_gives_none_and_starts_what_is_set_inside_from_defaults(cwd):
