@@ -204,6 +204,23 @@ def test_device_batches_bound_what_is_on_the_device(device):
     assert device < most <= device + 2
 
 
+@pytest.mark.parametrize("device", [1, 2, 3])
+@pytest.mark.parametrize("held", [1, 7])
+def test_device_batches_are_staged_while_the_loop_holds_one(device, held):
+    staged = threading.Event()
+
+    def prepare(index, batch):
+        if index == held + device:
+            staged.set()
+
+    split = inspect_split("train", Prefetch(Numbers(50), workers=1, device_batches=device))
+    with split.stream(epoch=1, seed=0, prepare=prepare) as stream:
+        for item in stream:
+            if item.index == held:
+                break
+        assert staged.wait(5)
+
+
 @pytest.mark.parametrize(("workers", "host"), [(1, 1), (2, 2), (2, 4), (3, 7)])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_host_batches_bound_what_is_built_ahead(workers, host, ordered):
@@ -307,6 +324,40 @@ def test_closing_early_joins_every_thread_and_closes_the_iterator():
         assert closed.is_set()
         assert next(stream, None) is None
         stream.close()
+
+
+class Handle:
+    """An iterator that holds something open, and is no generator."""
+
+    opened = closed = 0
+
+    def __init__(self):
+        type(self).opened += 1
+        self.batches = numbers(100)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.batches)
+
+    def close(self):
+        type(self).closed += 1
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, NoPrefetch])
+@pytest.mark.parametrize("last", [3, 99])
+def test_iterators_that_hold_something_open_are_closed(wrap, last):
+    class Open(Handle):
+        pass
+
+    split = inspect_split("val", wrap(Generating(100, Open)))
+    assert (Open.opened, Open.closed) == (1, 1)
+    with split.stream(epoch=0, seed=0) as stream:
+        for item in stream:
+            if item.index == last:
+                break
+    assert (Open.opened, Open.closed) == (2, 2)
 
 
 def test_closing_leaves_no_batch_alive():
@@ -419,8 +470,9 @@ def test_source_exhausted_by_setup_is_an_empty_epoch(wrap):
         (lambda: {"j": np.zeros(2, int)}, r"fields \['j'\]"),
     ],
 )
-def test_bad_batch_is_named_before_it_is_delivered(wrap, bad, message):
-    split = inspect_split("train", wrap([*numbers(2), bad(), *numbers(1)]), train=True)
+@pytest.mark.parametrize("kind", [list, lambda batches: Generating(len(batches), lambda: iter(batches))])
+def test_bad_batch_is_named_before_it_is_delivered(wrap, kind, bad, message):
+    split = inspect_split("train", wrap(kind([*numbers(2), bad(), *numbers(1)])), train=True)
     seen = []
     with split.stream(epoch=1, seed=0) as stream, pytest.raises(DataError, match=message) as caught:
         drain(stream, seen)
