@@ -18,6 +18,7 @@ from nitro_cli import (
     Dist,
     EarlyStopping,
     Experiment,
+    ExportSpec,
     GraphConst,
     Mean,
     Sum,
@@ -32,6 +33,17 @@ __all__ = ["MnistCNN", "MnistMLP"]
 CLASSES = 10
 SIDE = 28
 TRAIN_IMAGES = 55_000
+SOFTMAX = '''\
+"""Class probabilities from the program's logits."""
+
+import numpy as np
+
+
+def postprocess(outputs):
+    logits = outputs["logits"]
+    scaled = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return {"probabilities": scaled / scaled.sum(axis=-1, keepdims=True)}
+'''
 SHIPPED = Path(__file__).parent / "data" / "mnist"
 
 
@@ -95,7 +107,7 @@ class Mnist(Experiment):
             "test": batches(test_images, test_labels),
         }
 
-    def shaped(self, images: np.ndarray) -> np.ndarray:
+    def shaped(self, images: Any) -> Any:
         """The images in the shape that the model takes."""
         return images
 
@@ -141,6 +153,30 @@ class Mnist(Experiment):
         """One cycle to the base learning rate over the whole run."""
         return {"learning_rate": one_cycle(self.learning_rate)}
 
+    def export_inputs(self) -> list[ExportSpec]:
+        """Grey images as they come from a camera or a file."""
+        return [ExportSpec("image", "uint8", (1, SIDE, SIDE))]
+
+    def export_outputs(self) -> list[ExportSpec]:
+        """The logits."""
+        return [ExportSpec("logits")]
+
+    def export_preprocess(self, image: jax.Array) -> dict[str, jax.Array]:
+        """Bytes to 0..1, in the shape that the model takes."""
+        return {"image": self.shaped(jnp.asarray(image).astype(jnp.float32) / 255)}
+
+    def export_postprocess(self) -> str:
+        """Logits to probabilities, outside the program."""
+        return SOFTMAX
+
+    def export_client_outputs(self) -> list[ExportSpec]:
+        """What a client receives: a probability per class."""
+        return [ExportSpec("probabilities", "float32", (1, CLASSES))]
+
+    def export_provenance_extra(self, *, checkpoint: str | None) -> dict[str, Any]:
+        """The class names, in the order of the outputs."""
+        return {"class_names": [str(digit) for digit in range(CLASSES)]}
+
 
 def dense(rng: jax.Array, inputs: int, outputs: int) -> dict[str, jax.Array]:
     """Weights of a dense layer: Glorot-uniform kernel f32[inputs, outputs], zero bias."""
@@ -165,9 +201,9 @@ class MnistMLP(Mnist):
     checkpointer = Checkpointer(keep=("best(3)", "last(1)"))
     early_stop = EarlyStopping(patience=5)
 
-    def shaped(self, images: np.ndarray) -> np.ndarray:
+    def shaped(self, images: Any) -> Any:
         """Each image as a row of 784 values."""
-        return images.reshape(len(images), SIDE * SIDE)
+        return images.reshape(images.shape[0], SIDE * SIDE)
 
     def build_model(self, rng: jax.Array) -> tuple[Any, Any, Any]:
         """An encoder of one hidden layer and a linear head, as a plain function."""
@@ -207,7 +243,7 @@ class MnistCNN(Mnist):
     max_epochs = 10
     smoothing = 0.0
 
-    def shaped(self, images: np.ndarray) -> np.ndarray:
+    def shaped(self, images: Any) -> Any:
         """Images with one channel, (n, 28, 28, 1)."""
         return images[..., None]
 

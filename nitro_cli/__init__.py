@@ -68,6 +68,7 @@ _ROOMS = {
         "warmup_cosine",
     ),
     "checkpoints": ("average_checkpoints", "checkpoint_info", "read_manifest", "runs"),
+    "export": ("BundleError", "ExportSpec", "load_bundle"),
     "programs": ("cache_reset", "cache_stats"),
     "run": (
         "Nitro",
@@ -96,6 +97,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"nitro_cli.{room}"), name)
     if name == "Experiment" and "nitro_cli.registry" not in sys.modules:
         importlib.import_module("nitro_cli.experiment").set_preset_loader(_load_preset)
+    if room == "run":
+        _connect()
     globals()[name] = value
     return value
 
@@ -104,6 +107,18 @@ def _load_preset(cls: Any, name: str, values: Mapping[str, Any]) -> Any:
     # `Experiment.from_preset` needs the registry, which installs its own loader in place of this one.
     importlib.import_module("nitro_cli.registry")
     return cls.from_preset(name, **values)
+
+
+def _connect() -> None:
+    """Give the handle what lies above its room: the exporter, and a display where nobody chose one."""
+    from nitro_cli.run.handle import set_exporter
+    from nitro_cli.run.progress import set_default_reporter
+
+    def export(*args: Any, **words: Any) -> Any:
+        return importlib.import_module("nitro_cli.export").export(*args, **words)
+
+    set_exporter(export)
+    set_default_reporter(lambda: importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts())
 
 
 def __dir__() -> list[str]:

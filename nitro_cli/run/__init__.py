@@ -1,10 +1,12 @@
 """The handle: setup in order, the loop, phases, stop rules, devices."""
 
 from nitro_cli.run.devices import DeviceReport, setup_devices
+from nitro_cli.run.facts import fields_by_kind, versions
 from nitro_cli.run.handle import Nitro, train
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
 from nitro_cli.run.progress import Reporter, progress_counter, progress_note, set_progress_reporter
 from nitro_cli.run.report import Band, SetupReport
+from nitro_cli.run.snapshot import flatten, path_text, unflatten
 from nitro_cli.run.stopping import StopRule
 
 __all__ = [
@@ -16,11 +18,16 @@ __all__ = [
     "Reporter",
     "SetupReport",
     "StopRule",
+    "fields_by_kind",
+    "flatten",
+    "path_text",
     "progress_counter",
     "progress_note",
     "register_phase_monitor",
     "set_progress_reporter",
     "setup_devices",
     "train",
+    "unflatten",
     "unregister_phase_monitor",
+    "versions",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,16 @@ from nitro_cli.run.setup import Request, build_parts
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import TrainingSession
 
-__all__ = ["Nitro", "train"]
+__all__ = ["Nitro", "set_exporter", "train"]
+
+_exporter: Callable[..., Path] | None = None
+
+
+def set_exporter(exporter: Callable[..., Path]) -> None:
+    """Install what `Nitro.export` calls: export lies above this room and comes in from outside."""
+    global _exporter
+    _exporter = exporter
+
 
 _CALL_WORDS = (
     "data",
@@ -303,6 +312,16 @@ class Nitro:
             The paths written, in order.
         """
         return render(self, batch, split=split, batches=batches, predictions=predictions, out_dir=out_dir, tag=tag)
+
+    def export(self, backend: Any = "bundle", **words: Any) -> Path:
+        """Write a servable artefact and return its path; see `nitro_cli.export.export` for the words."""
+        if _exporter is None:
+            raise ConfigError(
+                "export is not available",
+                why="nitro_cli.run was imported alone",
+                fix="import Nitro from nitro_cli, or call nitro_cli.export.export(nitro, ...)",
+            )
+        return _exporter(self, backend, **words)
 
     def set_device(self, **values: Any) -> Nitro:
         """Give Device fields of this live handle new values; nothing recompiles.

@@ -6,13 +6,20 @@ A reporter draws what it is told; it never decides anything. One is active per p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from nitro_cli.errors import ConfigError, NitroWarning
 
-__all__ = ["Progress", "Reporter", "progress_counter", "progress_note", "set_progress_reporter"]
+__all__ = [
+    "Progress",
+    "Reporter",
+    "progress_counter",
+    "progress_note",
+    "set_default_reporter",
+    "set_progress_reporter",
+]
 
 _VERBS = ("begin", "step", "end", "phase", "note", "line", "done")
 
@@ -44,6 +51,7 @@ class Reporter(Protocol):
 
 
 _reporter: Reporter | None = None
+_default: Callable[[], Reporter | None] | None = None
 _finished_units = 0
 _notes: list[str] = []
 
@@ -57,7 +65,8 @@ def set_progress_reporter(reporter: Reporter | None) -> Reporter | None:
     Raises:
         ConfigError: a method of the contract is missing.
     """
-    global _reporter
+    global _reporter, _default
+    _default = None
     if reporter is not None:
         missing = [verb for verb in _VERBS if not callable(getattr(reporter, verb, None))]
         if missing:
@@ -68,6 +77,12 @@ def set_progress_reporter(reporter: Reporter | None) -> Reporter | None:
             )
     previous, _reporter = _reporter, reporter
     return previous
+
+
+def set_default_reporter(make: Callable[[], Reporter | None]) -> None:
+    """Say how to make the reporter of a process that sets none: asked at the first event."""
+    global _default
+    _default = make
 
 
 def progress_counter() -> int:
@@ -105,7 +120,10 @@ class Progress:
     @staticmethod
     def call(verb: str, *args: Any) -> None:
         """Pass one event on; a reporter that raises is switched off with a warning."""
-        global _reporter
+        global _reporter, _default
+        if _default is not None:
+            make, _default = _default, None
+            _reporter = make()
         reporter = _reporter
         if reporter is None:
             return
@@ -125,7 +143,7 @@ class Progress:
         """`n` more units are finished."""
         global _finished_units
         _finished_units += n
-        if _reporter is not None:
+        if _reporter is not None or _default is not None:
             Progress.call("step", n, values)
 
     @staticmethod

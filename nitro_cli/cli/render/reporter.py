@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from nitro_cli.cli.render.live import LiveReporter
     from nitro_cli.cli.render.plain import PlainReporter
 
-__all__ = ["progress_shown"]
+__all__ = ["progress_shown", "reporter_for_scripts"]
 
 
 @contextlib.contextmanager
 def progress_shown(output: Output) -> Iterator[None]:
-    """Show the progress of what runs inside: live in a terminal, plain lines elsewhere, nothing under --quiet or --json."""
+    """Show the progress of what runs inside: live in a terminal, plain lines elsewhere.
+
+    Under --quiet and --json nothing is shown.
+    """
     from nitro_cli.run import set_progress_reporter
 
     reporter = _choose(output)
@@ -33,13 +36,25 @@ def progress_shown(output: Output) -> Iterator[None]:
             reporter.close()
 
 
+def reporter_for_scripts() -> LiveReporter | PlainReporter:
+    """The display of a Python program or notebook that chose none: live where it can be, else plain lines."""
+    console = make_console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        from nitro_cli.cli.render.live import LiveReporter
+
+        return LiveReporter(console)
+    from nitro_cli.cli.render.plain import PlainReporter
+
+    return PlainReporter(lambda text: print(text, file=sys.stderr, flush=True))
+
+
 def _choose(output: Output) -> LiveReporter | PlainReporter | None:
     if output.quiet or output.json or sys.stderr is None:
         return None
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         from nitro_cli.cli.render.live import LiveReporter
 
-        return LiveReporter(make_console(stderr=True))
+        return LiveReporter(make_console(stderr=True), closing=False)
     from nitro_cli.cli.render.plain import PlainReporter
 
-    return PlainReporter(output.complain)
+    return PlainReporter(output.complain, closing=False)

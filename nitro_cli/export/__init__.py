@@ -1,0 +1,46 @@
+"""Export: artefacts that run without nitro, and where they come from. Names are resolved when first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nitro_cli.export.backends import ExportBackend, ExportJob, backend_names
+    from nitro_cli.export.exporting import export
+    from nitro_cli.export.load import Bundle, BundleError, load_bundle
+    from nitro_cli.export.spec import ExportSpec
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "ExportBackend",
+    "ExportJob",
+    "ExportSpec",
+    "backend_names",
+    "export",
+    "load_bundle",
+]
+
+_HOME = {
+    "Bundle": "load",
+    "BundleError": "load",
+    "ExportBackend": "backends",
+    "ExportJob": "backends",
+    "ExportSpec": "spec",
+    "backend_names": "backends",
+    "export": "exporting",
+    "load_bundle": "load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

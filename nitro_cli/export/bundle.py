@@ -1,0 +1,161 @@
+"""The bundle: a directory with program, weights, provenance and a loader that needs neither nitro nor the sources."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+
+from nitro_cli.errors import ConfigError, IntegrityError, NitroWarning
+from nitro_cli.export import load
+from nitro_cli.export.backends import ExportJob
+from nitro_cli.export.program import Served
+from nitro_cli.export.repository import PATCH
+from nitro_cli.export.tensors import check_same, write_safetensors
+from nitro_cli.export.writing import new_directory
+
+__all__ = ["BundleBackend", "check_outputs"]
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+PROMISED = timedelta(days=180)
+"""How long a serialized program loads for certain: JAX promises six months of backward compatibility."""
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class BundleBackend:
+    """Writes a bundle.
+
+    Args:
+        platforms: the platforms that one program serves.
+    """
+
+    platforms: tuple[str, ...] = PLATFORMS
+    suffix: str = ""
+
+    def write(self, job: ExportJob) -> Path:
+        """Write the directory and verify it by running it through its own loader."""
+        with new_directory(job.target, force=job.force) as folder:
+            programs = self._programs(job, folder)
+            write_safetensors(folder / "weights.safetensors", job.served.weights, {"format": "nitro-bundle"})
+            (folder / "provenance.json").write_text(json.dumps(job.provenance, indent=1, allow_nan=False) + "\n")
+            (folder / "config.toml").write_text(job.config)
+            (folder / "load.py").write_text(Path(load.__file__).read_text())
+            if job.patch is not None:
+                (folder / PATCH).write_bytes(job.patch)
+            postprocess = None
+            if job.served.contract.postprocess is not None:
+                postprocess = "postprocess.py"
+                (folder / postprocess).write_text(job.served.contract.postprocess)
+            manifest = self._manifest(job, programs, postprocess, folder)
+            (folder / load.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+            _verify(folder, job)
+        return job.target
+
+    def _programs(self, job: ExportJob, folder: Path) -> dict[str, str]:
+        """One program for any batch size, or where that cannot be traced one per fixed size; a text per fixed size."""
+        served = job.served
+        programs: dict[str, str] = {}
+        try:
+            (dimension,) = export.symbolic_shape("batch")
+            exported = self._export(served, dimension)
+            (folder / "program.bin").write_bytes(exported.serialize())
+            programs["any"] = "program.bin"
+        except Exception as error:
+            if not _about_symbols(error):
+                raise
+            warnings.warn(
+                f"the program cannot take any batch size ({str(error).splitlines()[0]}): the bundle holds the sizes "
+                f"{', '.join(map(str, job.batch_sizes))} only",
+                NitroWarning,
+                stacklevel=2,
+            )
+        for size in job.batch_sizes:
+            fixed = self._export(served, size)
+            (folder / f"program-b{size}.mlir").write_text(str(fixed.mlir_module()))
+            if "any" not in programs:
+                (folder / f"program-b{size}.bin").write_bytes(fixed.serialize())
+                programs[str(size)] = f"program-b{size}.bin"
+        return programs
+
+    def _export(self, served: Served, batch: Any) -> Any:
+        weights = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in served.weights.items()}
+        wire = [jax.ShapeDtypeStruct(spec.sized(batch), spec.dtype) for spec in served.contract.inputs]
+        try:
+            return export.export(jax.jit(served.function), platforms=self.platforms)(weights, *wire)
+        except NotImplementedError as error:
+            raise ConfigError(
+                f"the program cannot be exported for {', '.join(self.platforms)}", why=str(error).splitlines()[0]
+            ) from error
+
+    def _manifest(
+        self, job: ExportJob, programs: Mapping[str, str], postprocess: str | None, folder: Path
+    ) -> dict[str, Any]:
+        contract = job.served.contract
+        inputs = contract.client_inputs or contract.inputs
+        now = datetime.now(UTC)
+        manifest = {
+            "kind": "nitro-bundle",
+            "format": load.FORMAT,
+            "nitro": version("nitro-cli"),
+            "jax": jax.__version__,
+            "exported_at": now.isoformat(timespec="seconds"),
+            "valid_until": (now + PROMISED).date().isoformat(),
+            "platforms": list(self.platforms),
+            "programs": dict(programs),
+            "weights": "weights.safetensors",
+            "inputs": [spec.as_json() for spec in contract.inputs],
+            "outputs": [spec.as_json() for spec in contract.outputs],
+            "client_inputs": [spec.as_json() for spec in inputs],
+            "client_outputs": [spec.as_json() for spec in contract.client_outputs or contract.outputs],
+            "batch_sizes": list(job.batch_sizes),
+            "postprocess": postprocess,
+            "patch": PATCH if job.patch is not None else None,
+            "files": {file.name: _facts(file) for file in sorted(folder.iterdir())},
+        }
+        return {**manifest, "seal": load.seal(manifest)}
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    data = file.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _about_symbols(error: Exception) -> bool:
+    """Whether tracing failed because the batch size was not a number."""
+    names = {type(e).__name__ for e in (error, error.__cause__, error.__context__) if e is not None}
+    return "InconclusiveDimensionOperation" in names or "symbolic" in str(error).lower()
+
+
+def _verify(folder: Path, job: ExportJob) -> None:
+    check_same(load.read_safetensors(folder / "weights.safetensors"), job.served.weights, folder)
+    bundle = load.load_bundle(folder, raw=True)
+    for size, (wire, wanted) in job.expected.items():
+        if "any" in bundle.manifest["programs"] or str(size) in bundle.manifest["programs"]:
+            check_outputs(bundle(*wire), wanted, f"the bundle at batch size {size}")
+
+
+def check_outputs(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], where: str) -> None:
+    """Raise unless an artefact's outputs equal the handle's own to 1e-5.
+
+    Raises:
+        IntegrityError: an output is missing, of another shape, or differs.
+    """
+    for name, value in wanted.items():
+        other = np.asarray(found[name]) if name in found else None
+        if other is None or other.shape != value.shape:
+            shape = "nothing" if other is None else f"shape {other.shape}"
+            raise IntegrityError(f"output {name} has {shape}, {value.shape} was expected", where=where)
+        if not np.allclose(other, value, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+            worst = float(np.max(np.abs(other.astype(np.float64) - value.astype(np.float64))))
+            raise IntegrityError(f"output {name} differs from the handle's prediction by {worst:.3g}", where=where)

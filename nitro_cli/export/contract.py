@@ -1,0 +1,117 @@
+"""The wire contract of an experiment, gathered from its hooks and checked before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nitro_cli.errors import ConfigError, nearest
+from nitro_cli.experiment import Experiment, has_hook
+from nitro_cli.export.spec import ExportSpec
+
+__all__ = ["WireContract", "wire_contract"]
+
+
+@dataclass(frozen=True)
+class WireContract:
+    """What goes over the wire.
+
+    Attributes:
+        inputs: tensors a client sends, in order.
+        outputs: tensors the program gives, in order.
+        client_inputs, client_outputs: what the client sees around a postprocess; None where it is the same.
+        postprocess: Python source shipped beside the program, or None.
+    """
+
+    inputs: tuple[ExportSpec, ...]
+    outputs: tuple[ExportSpec, ...]
+    client_inputs: tuple[ExportSpec, ...] | None
+    client_outputs: tuple[ExportSpec, ...] | None
+    postprocess: str | None
+
+
+def wire_contract(e: Experiment) -> WireContract:
+    """Ask the export hooks and check them against each other.
+
+    Raises:
+        ConfigError: a required hook is missing, a name stands twice, a spec lacks what it needs, or a client spec comes
+            without a postprocess.
+    """
+    where = type(e).__name__
+    missing = [hook for hook in ("export_inputs", "export_outputs") if not has_hook(e, hook)]
+    if missing:
+        raise ConfigError(
+            f"{where} has no wire contract: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            fix="define export_inputs and export_outputs, each returning a list of ExportSpec",
+        )
+    inputs = _specs(e, "export_inputs", complete=True)
+    outputs = _specs(e, "export_outputs", complete=False)
+    for spec in inputs:
+        if spec.source is not None:
+            raise ConfigError(f"input {spec.name!r} has a source", where=where, why="only outputs come from somewhere")
+    wire = {spec.name for spec in inputs}
+    for spec in outputs:
+        if spec.source is None and spec.name in wire:
+            raise ConfigError(
+                f"output {spec.name!r} has the name of an input and no source",
+                where=where,
+                fix=f"to send the input back: ExportSpec({spec.name!r}, source={spec.name!r})",
+            )
+    postprocess = e.export_postprocess() if has_hook(e, "export_postprocess") else None
+    if postprocess is not None:
+        _check_source(postprocess, where)
+    client: dict[str, tuple[ExportSpec, ...] | None] = {}
+    for hook in ("export_client_inputs", "export_client_outputs"):
+        client[hook] = _specs(e, hook, complete=True) if has_hook(e, hook) else None
+        if client[hook] is not None and postprocess is None:
+            raise ConfigError(
+                f"`{hook}` without `export_postprocess`",
+                where=where,
+                why="without a postprocess the client sees the program's own tensors",
+                fix="return the source of a postprocess, or drop the hook",
+            )
+    return WireContract(inputs, outputs, client["export_client_inputs"], client["export_client_outputs"], postprocess)
+
+
+def _specs(e: Experiment, hook: str, *, complete: bool) -> tuple[ExportSpec, ...]:
+    where = f"{type(e).__name__}.{hook}"
+    returned: Any = getattr(e, hook)()
+    if not isinstance(returned, Sequence) or isinstance(returned, str) or not returned:
+        raise ConfigError(
+            f"`{hook}` returned {returned!r}", where=where, fix="return a list of ExportSpec, one per tensor"
+        )
+    for spec in returned:
+        if not isinstance(spec, ExportSpec):
+            raise ConfigError(f"`{hook}` returned {type(spec).__name__} in its list", where=where, fix="use ExportSpec")
+        if complete and (spec.dtype is None or spec.shape is None):
+            raise ConfigError(
+                f"ExportSpec {spec.name!r} needs a dtype and a shape",
+                where=where,
+                fix=f'ExportSpec({spec.name!r}, "float32", (1, ...))',
+            )
+    names = [spec.name for spec in returned]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"`{hook}` names {', '.join(twice)} more than once", where=where)
+    return tuple(returned)
+
+
+def _check_source(source: Any, where: str) -> None:
+    if not isinstance(source, str):
+        raise ConfigError(
+            f"`export_postprocess` returned {type(source).__name__}", where=where, fix="return Python source as text"
+        )
+    try:
+        code = compile(source, "postprocess.py", "exec")
+    except SyntaxError as error:
+        raise ConfigError(
+            "the postprocess is not Python", where=f"postprocess.py, line {error.lineno}", why=str(error.msg)
+        ) from None
+    if "postprocess" not in code.co_names:
+        raise ConfigError(
+            "the postprocess defines no function `postprocess`",
+            where=where,
+            fix="def postprocess(outputs): ... return a mapping of names to arrays",
+            nearest=nearest("postprocess", code.co_names),
+        )

@@ -1,0 +1,153 @@
+"""The function that leaves: weights and wire inputs in, named outputs out, everything else baked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nitro_cli.errors import ConfigError, HookError, nearest
+from nitro_cli.experiment import Experiment, compile_view, has_hook, resolve_routing
+from nitro_cli.export.contract import WireContract
+from nitro_cli.export.spec import ExportSpec
+from nitro_cli.programs import BoundModel
+from nitro_cli.run import flatten, path_text, unflatten
+
+if TYPE_CHECKING:
+    from nitro_cli.run import Nitro
+
+__all__ = ["Served", "named_leaves", "serve"]
+
+Weights = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is exported.
+
+    Attributes:
+        function: `function(weights, *wire) -> {output name: array}`, traceable, any batch size.
+        weights: flat dotted name to host array: `params.encoder.kernel`, `state....`.
+        contract: the wire contract, outputs with their dtypes and shapes filled in.
+        prepare: wire arrays to the batch that `forward` takes, on the host.
+    """
+
+    function: Callable[..., dict[str, Any]]
+    weights: Weights
+    contract: WireContract
+    prepare: Callable[..., Mapping[str, Any]]
+
+    def example(self, batch: int, seed: int = 0) -> tuple[np.ndarray, ...]:
+        """Made-up wire inputs of a batch size, the same for the same seed."""
+        rng = np.random.default_rng(seed)
+        return tuple(_made(rng, spec, batch) for spec in self.contract.inputs)
+
+
+def serve(nitro: Nitro, contract: WireContract) -> Served:
+    """Build the exported function of a handle: evaluation mode, its weights as arguments, Device fields baked.
+
+    Raises:
+        ConfigError, HookError: an output names no leaf, or the preprocess does not give what `forward` takes.
+    """
+    e = nitro.experiment
+    params, state = nitro.eval_params(), nitro.state
+    arrays = {**flatten("params", params), **flatten("state", state)}
+    dotted = {path: path.replace("/", ".") for path in arrays}
+    if len(set(dotted.values())) != len(dotted):
+        twice = sorted({name for name in dotted.values() if list(dotted.values()).count(name) > 1})
+        raise ConfigError(
+            f"two weights would both be named {twice[0]}", fix="use keys without dots in the parameter tree"
+        )
+    weights = {dotted[path]: value for path, value in arrays.items()}
+    view = compile_view(e, {name: np.asarray(value) for name, value in nitro.parts.device_now().items()})
+    prepare = _preprocess(view, contract)
+    routing = resolve_routing(e, tuple(_batch_fields(prepare, contract)), traced=("forward",))
+    model = nitro.parts.model
+
+    def function(weights: Mapping[str, Any], *wire: Any) -> dict[str, Any]:
+        held = {path: weights[name] for path, name in dotted.items()}
+        p = unflatten("params", params, held, source="the exported weights", what="parameters")
+        s = unflatten("state", state, held, source="the exported weights", what="layer state")
+        batch = prepare(*wire)
+        outputs, _ = view.forward(BoundModel(model, train=False, key=None), p, s, **routing.kwargs("forward", batch))
+        sent = {spec.name: value for spec, value in zip(contract.inputs, wire, strict=True)}
+        return _selected(outputs, sent, contract)
+
+    return Served(function, weights, contract, prepare)
+
+
+def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mapping[str, Any]]:
+    names = [spec.name for spec in contract.inputs]
+    if not has_hook(view, "export_preprocess"):
+        return lambda *wire: dict(zip(names, wire, strict=True))
+
+    def prepare(*wire: Any) -> Mapping[str, Any]:
+        batch = view.export_preprocess(*wire)
+        if not isinstance(batch, Mapping):
+            raise HookError(
+                f"`export_preprocess` returned {type(batch).__name__}",
+                fix="return the batch that forward takes: {'image': ...}",
+            )
+        return batch
+
+    return prepare
+
+
+def _batch_fields(prepare: Callable[..., Mapping[str, Any]], contract: WireContract) -> Mapping[str, Any]:
+    shapes = [jax.ShapeDtypeStruct(spec.sized(2), spec.dtype) for spec in contract.inputs]
+    return dict(jax.eval_shape(lambda *wire: dict(prepare(*wire)), *shapes))
+
+
+def _selected(outputs: Any, sent: Mapping[str, Any], contract: WireContract) -> dict[str, Any]:
+    leaves = named_leaves(outputs, contract.outputs)
+    found: dict[str, Any] = {}
+    for spec in contract.outputs:
+        if spec.leaf in leaves:
+            found[spec.name] = jnp.asarray(leaves[spec.leaf])
+        elif spec.source is not None and spec.source in sent:
+            found[spec.name] = jnp.asarray(sent[spec.source])
+        else:
+            known = [*leaves, *sent]
+            raise ConfigError(
+                f"output {spec.name!r} comes from {spec.leaf!r}, which forward does not return",
+                why=f"there are the outputs {', '.join(leaves)} and the inputs {', '.join(sent)}",
+                nearest=nearest(spec.leaf, known),
+            )
+    return found
+
+
+def named_leaves(outputs: Any, specs: Sequence[ExportSpec]) -> dict[str, Any]:
+    """The leaves of what `forward` returned, by the names that export specs use."""
+    if isinstance(outputs, Mapping):
+        return _flat_leaves(outputs)
+    leaves = jax.tree_util.tree_leaves(outputs)
+    if len(leaves) == 1:
+        plain = [spec for spec in specs if spec.source is None]
+        if len(plain) != 1:
+            raise ConfigError(
+                f"forward returns one array, export_outputs names {len(plain)}",
+                fix="name it once; an input that is sent back has a source",
+            )
+        return {plain[0].leaf: leaves[0]}
+    return _flat_leaves(outputs)
+
+
+def _flat_leaves(outputs: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_flatten_with_path(outputs)[0]
+    return {path_text(path): leaf for path, leaf in leaves}
+
+
+def _made(rng: np.random.Generator, spec: ExportSpec, batch: int) -> np.ndarray:
+    shape = spec.sized(batch)
+    assert spec.dtype is not None
+    if spec.dtype.kind == "u":
+        return rng.integers(0, min(256, int(np.iinfo(spec.dtype).max) + 1), shape).astype(spec.dtype)
+    if spec.dtype.kind == "i":
+        return rng.integers(0, 2, shape).astype(spec.dtype)
+    if spec.dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.normal(size=shape).astype(spec.dtype)

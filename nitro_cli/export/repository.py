@@ -1,0 +1,73 @@
+"""The state of a git work tree, so that an artefact can be traced to the sources it was made from."""
+
+from __future__ import annotations
+
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import NitroWarning
+
+__all__ = ["PATCH", "repository_facts"]
+
+PATCH = "working-tree.patch"
+
+
+def repository_facts(root: Path | str | None) -> tuple[dict[str, Any], bytes | None]:
+    """Commit, tree, branch, remote and, on a dirty tree, the binary patch that turns the commit into it.
+
+    Args:
+        root: a folder of the work tree; None collects nothing and says so.
+
+    Returns:
+        The facts, and the patch of the tracked files, None on a clean tree; untracked files are only listed.
+
+    Warns:
+        NitroWarning: `root` is not in a git work tree, or git is not installed.
+    """
+    if root is None:
+        return {"repository": "not collected: no provenance_root was given"}, None
+    folder = Path(root)
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    if top is None:
+        warnings.warn(f"{folder} is in no git work tree: the artefact names no commit", NitroWarning, stacklevel=2)
+        return {"repository": f"none: {folder} is in no git work tree"}, None
+    folder = Path(top.decode().strip())
+    commit = _git(folder, "rev-parse", "HEAD")
+    facts: dict[str, Any] = {
+        "commit": _text(commit),
+        "tree": _text(_git(folder, "rev-parse", "HEAD^{tree}")),
+        "branch": _text(_git(folder, "symbolic-ref", "--short", "-q", "HEAD")),
+        "remote": _without_secret(_text(_git(folder, "config", "--get", "remote.origin.url"))),
+    }
+    patch = _git(folder, "diff", "--binary", "--full-index", "HEAD") if commit is not None else None
+    listed = _git(folder, "ls-files", "--others", "--exclude-standard", "-z") or b""
+    untracked = sorted(name.decode(errors="replace") for name in listed.split(b"\0") if name)
+    facts["dirty"] = bool(patch) or bool(untracked)
+    facts["untracked"] = untracked
+    facts["patch"] = PATCH if patch else None
+    return facts, patch or None
+
+
+def _git(folder: Path, *words: str) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "-c", "core.quotepath=off", *words], capture_output=True, check=False, timeout=60
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace").strip() or None
+
+
+def _without_secret(url: str | None) -> str | None:
+    """A remote without the user and password that may stand in it."""
+    if url is None or "://" not in url:
+        return url
+    scheme, rest = url.split("://", 1)
+    host = rest.split("/", 1)
+    return f"{scheme}://{'/'.join([host[0].rpartition('@')[2], *host[1:]])}"
