@@ -83,7 +83,7 @@ def _present(loc: Sequence[str | int], cls: Any, values: Any) -> tuple[tuple[str
         name = _alias(item, current, models)
         if isinstance(current, Mapping) and name in current:
             path.append(name)
-            models = models if last else _models_at(models, item)
+            models = _models_at(models, item)
             current = current[name]
         elif isinstance(item, int) and isinstance(current, list | tuple) and item < len(current):
             path.append(item)

@@ -51,6 +51,8 @@ def test_a_score_that_is_not_finite_ranks_last(mode, bad):
 def test_unscored_entries_and_resume_points_are_never_ranked():
     pool = [*entries(1.0, None), Entry(3, 0.0, resume_point=True)]
     assert epochs(Best(5).select(pool, "min")) == [1]
+    same_mode = [Entry(1, 0.1, metric="error", written=1), Entry(2, 0.9, metric="loss", written=2)]
+    assert epochs(Best(5).select(same_mode, "min")) == [2]
 
 
 def test_only_entries_of_the_newest_scored_metric_and_mode_are_ranked():
@@ -61,6 +63,8 @@ def test_only_entries_of_the_newest_scored_metric_and_mode_are_ranked():
     ]
     assert epochs(Best(5).select(pool)) == [2, 3]
     assert epochs(Best(5).select(pool, "min")) == [1]
+    same_mode = [Entry(1, 0.1, metric="error", written=1), Entry(2, 0.9, metric="loss", written=2)]
+    assert epochs(Best(5).select(same_mode, "min")) == [2]
 
 
 def test_equal_scores_keep_the_older_first():
