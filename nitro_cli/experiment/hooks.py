@@ -179,13 +179,16 @@ def has_hook(e: Any, name: str) -> bool:
 
 
 def check_hooks(e: Any) -> None:
-    """Refuse an experiment that lacks a required hook.
+    """Refuse an experiment that lacks a required hook. A `loss` is not asked of one that trains in manual mode.
 
     Raises:
         ConfigError: names every missing hook.
     """
     cls = e if isinstance(e, type) else type(e)
-    missing = [name for name in REQUIRED_HOOKS if not has_hook(cls, name)]
+    manual = has_hook(cls, "train_step")
+    missing = [name for name in REQUIRED_HOOKS if not has_hook(cls, name) and not (manual and name == "loss")]
+    if manual and not has_hook(cls, "setup_optimizers"):
+        missing.append("setup_optimizers")
     if missing:
         raise ConfigError(
             f"{cls.__name__} lacks the required hook{'s' if len(missing) > 1 else ''} {', '.join(missing)}",

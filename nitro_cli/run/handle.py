@@ -15,7 +15,7 @@ from nitro_cli.data import release_splits
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning, nearest
 from nitro_cli.experiment import KNOBS, Experiment, FieldKind, Monitor, config_metadata, device_array, fields_of_kind
 from nitro_cli.metrics import History
-from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program
+from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
 from nitro_cli.registry import from_preset, import_path_of
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.evaluation import Evaluator
@@ -95,6 +95,7 @@ class Nitro:
         **knobs: Any,
     ) -> None:
         _check_knobs(knobs)
+        setup_cache()
         self.configured = e.replace(**knobs) if knobs else e
         self.schedules_table = schedules
         self.compile_options = check_compile_options(compile_options)

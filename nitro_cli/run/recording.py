@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import CheckpointRef, RunStore
+from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes
 from nitro_cli.experiment import Checkpointer
 from nitro_cli.metrics import encode_row, flatten_scalars
 from nitro_cli.registry import resolved_of, write_config
@@ -101,6 +101,7 @@ class Recorder:
         write_config(store.path / "config.toml", resolved)
         recorder.config = (store.path / "config.toml").read_text(encoding="utf-8")
         recorder.write_run_json(nitro)
+        store.check_disk(record_bytes(record_arrays(nitro.carry, parts.derived)), e.max_epochs)
         if not continued:
             for row in nitro.history:
                 recorder.history.write(encode_row(row))

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Dist, Split, inspect_split
-from nitro_cli.errors import ConfigError, HookError, NitroWarning, nearest
+from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning, nearest
 from nitro_cli.experiment import (
     Best,
     Checkpointer,
@@ -23,6 +23,7 @@ from nitro_cli.experiment import (
     Last,
     Monitor,
     check_graphconst,
+    check_hooks,
     check_knob_kinds,
     device_array,
     fields_of_kind,
@@ -30,7 +31,7 @@ from nitro_cli.experiment import (
     host_view,
     resolve_routing,
 )
-from nitro_cli.optim import Optimizer, bind, bind_manual, build_layout
+from nitro_cli.optim import Optimizer, bind, bind_manual, build_layout, horizon_jump
 from nitro_cli.programs import BoundModel, initialize
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.parts import Parts, hook_residency
@@ -100,6 +101,7 @@ def build_parts(e: Experiment, request: Request, step: Step, compiling: Compilin
 
 def _check_configuration(e: Experiment, request: Request) -> Parts:
     cls = type(e)
+    check_hooks(e)
     check_knob_kinds(cls)
     check_graphconst(e)
     _check_numbers(e)
@@ -262,8 +264,33 @@ def _inspect(parts: Parts) -> None:
             parts.routing.signatures[hook].fields_for(tuple(split.fields), f"a batch of split {split.name!r}")
         split.check_device_fields(parts.routing.device_fields)
     if "train" in parts.splits:
-        train = parts.splits["train"]
-        parts.total_steps = e.max_epochs * train.batches // e.accum
+        _set_horizon(parts)
+
+
+def _set_horizon(parts: Parts) -> None:
+    """The optimizer steps of the whole run; on a resume those taken, and those of the epochs that remain."""
+    e, train = parts.experiment, parts.splits["train"]
+    per_epoch = train.batches // e.accum
+    parts.total_steps = e.max_epochs * per_epoch
+    source = parts.source
+    if source is None or source.kind != "resume":
+        return
+    meta = source.record.meta
+    same = (meta["accum"], meta["batches"]) == (e.accum, train.batches)
+    if same:
+        return
+    changed = (
+        f"accum {meta['accum']} and {meta['batches']} batches in the checkpoint, {e.accum} and {train.batches} here"
+    )
+    if not parts.epoch_closed:
+        raise IncompatibleError(
+            "the checkpoint lies inside an epoch, and the epoch would be cut another way now",
+            where=source.text,
+            why=changed,
+            fix="resume with the checkpoint's accum and data, or from the end of an epoch",
+        )
+    parts.total_steps = parts.step + (e.max_epochs - parts.epoch) * per_epoch
+    warnings.warn(f"the resumed run takes its steps another way from here: {changed}", NitroWarning, stacklevel=2)
 
 
 def _used(parts: Parts, hook: str) -> bool:
@@ -291,8 +318,27 @@ def _bind(parts: Parts, request: Request) -> None:
         parts.hyper = bind_manual(e, state, **words)
     else:
         parts.hyper = bind(e, parts.layout, **words)
+        _tell_horizon(parts, words)
     if parts.hyper.plateaus and "train" in parts.splits and "val" not in parts.splits:
         raise ConfigError("a plateau schedule without a `val` split", fix="return a val split, or drop the plateau")
+
+
+def _tell_horizon(parts: Parts, words: Mapping[str, Any]) -> None:
+    """A resume over another horizon recomputes the whole curve: say where it jumps."""
+    source = parts.source
+    if source is None or source.kind != "resume" or "train" not in parts.splits:
+        return
+    meta = source.record.meta
+    if meta["total_steps"] == parts.total_steps:
+        return
+    before = bind(parts.experiment, parts.layout, **{**words, "total_steps": meta["total_steps"]})
+    after = bind(parts.experiment, parts.layout, **words)
+    held = meta.get("rules", {}).get("schedules")
+    for hyper in (before, after):
+        if held:
+            hyper.load_state(held)
+    for sentence in horizon_jump(before, after, parts.step):
+        warnings.warn(f"another horizon than the checkpoint's: {sentence}", NitroWarning, stacklevel=2)
 
 
 def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:
