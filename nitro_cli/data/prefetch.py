@@ -1,10 +1,10 @@
 """Batches built and moved by threads, ahead of the loop.
 
-    workers producers  --built-->  one transfer thread  --items-->  the loop
-                       <-credits-                       <-slots---
+    producers  --built-->  one transfer thread  --items-->  the loop
+               <-requests-                      <--slots--
 
-A credit allows one host batch, a slot one device batch. All four are `queue.SimpleQueue`s, whose
-operations run in C: what the loop pays per batch is a few hundred nanoseconds.
+A request allows one host batch, a slot one device batch. All of these are `queue.SimpleQueue`s, whose
+operations run in C: what the loop pays per batch is a few microseconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any, Final
 
-from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, prepared, read_checked, read_in_order
+from nitro_cli.data.producers import END, STOP, Failure, Message, Producers
+from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, prepared
 from nitro_cli.errors import NitroWarning
 
 __all__ = ["PrefetchStream"]
@@ -28,20 +28,6 @@ JOIN_SECONDS: float = 5.0
 ORDER_SECONDS: float = 5.0
 """How long a producer's error waits for the batches before it."""
 
-
-class _Failure:
-    """An exception on its way to the consumer."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def _index_of(message: tuple[int, Any, Any]) -> int:
-    return message[0]
-
-
-_STOP: Final = object()
-_END: Final = object()
 _GO: Final = object()
 
 
@@ -54,111 +40,75 @@ class _Pipeline:
         self.plan = plan
         self.ordered = ordered
         self.closed = False
-        self.credits: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.built: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.slots: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for _ in range(host_batches):
-            self.credits.put(_GO)
         # Two more than are staged: the batch in the loop's hands and the one it just let go.
         for _ in range(device_batches + 2):
             self.slots.put(_GO)
-        # `next` on a range iterator is one C call, so no two producers take the same index; a credit is
-        # taken before, so the lowest index that is missing is always being built.
-        self.indices = iter(range(plan.start, plan.stop))
-        targets: list[Callable[[], None]]
-        if plan.reader.open_indexed is None:
-            targets = [self._produce_in_order]
-        else:
-            read = plan.reader.open_indexed(plan.epoch, plan.seed)
-            targets = [lambda: self._produce_by_index(read)] * min(workers, max(plan.stop - plan.start, 1))
-        names = [f"nitro-data-{plan.split}-producer-{i}" for i in range(len(targets))]
-        self.threads = [threading.Thread(target=t, name=n, daemon=True) for t, n in zip(targets, names, strict=True)]
+        self.producers = Producers(plan, workers=workers, host_batches=host_batches)
         name = f"nitro-data-{plan.split}-transfer"
-        self.threads.append(threading.Thread(target=self._transfer, name=name, daemon=True))
+        self.threads = [*self.producers.threads, threading.Thread(target=self._transfer, name=name, daemon=True)]
 
     def signal(self) -> None:
         """Tell all threads to end; nothing waits."""
-        if self.closed:
-            return
-        self.closed = True
-        for _ in self.threads:
-            self.credits.put(_STOP)
-        self.slots.put(_STOP)
-        self.built.put((-1, _STOP, None))
-
-    def _produce_by_index(self, read: Callable[[int], Any]) -> None:
-        plan, credits, built = self.plan, self.credits, self.built
-        while credits.get() is _GO:
-            index = next(self.indices, None)
-            if index is None:
-                return
-            try:
-                message = (index, read_checked(plan, read, index), None)
-            except BaseException as error:
-                built.put((index, _Failure(error), None))
-                return
-            built.put(message)
-            del message
-
-    def _produce_in_order(self) -> None:
-        index = self.plan.start
-        try:
-            for message in read_in_order(self.plan, self._may_build):
-                index = message[0] + 1
-                self.built.put(message)
-                del message
-            self.built.put((index, _END, None))
-        except BaseException as error:
-            self.built.put((index, _Failure(error), None))
-
-    def _may_build(self, index: int) -> bool:
-        if index < self.plan.start:
-            return not self.closed
-        return self.credits.get() is _GO
+        if not self.closed:
+            self.closed = True
+            self.producers.signal()
+            self.slots.put(STOP)
 
     def _transfer(self) -> None:
-        pending: dict[int, Any] = {}
-        plan = self.plan
-        index = plan.start
-        in_order = plan.reader.open_indexed is None
+        pending: dict[int, Message] = {}
+        plan, producers = self.plan, self.producers
+        # An iterator has one message more: that it ended where its length says.
+        more = 1 if plan.reader.open_indexed is None else 0
         try:
-            # An iterator has one message more: that it ended where its length says.
-            for expected in range(plan.start, plan.stop + in_order):
-                index, batch, state = self._receive(expected, pending)
-                if batch is _STOP:
+            for expected in range(plan.start, plan.stop + more):
+                index, batch, state, _ = self._receive(expected, pending)
+                if batch is STOP:
                     return
-                if batch is _END:
+                if batch is END:
                     break
-                if isinstance(batch, _Failure):
+                if isinstance(batch, Failure):
                     self.items.put(batch)
                     return
-                if self.slots.get() is _STOP:
+                if self.slots.get() is STOP:
                     return
                 device = prepared(plan, index, batch)
                 self.items.put(StreamItem(index, batch, device, state))
+                # The names would keep the batch alive while the next one is awaited.
                 del batch, device, state
-                self.credits.put(_GO)
-            self.items.put(_END)
+                while not producers.built.empty():
+                    self._take(producers.built.get(), pending)
+                producers.refill(len(pending))
+            self.items.put(END)
         except BaseException as error:
-            self.items.put(_Failure(error))
+            self.items.put(Failure(error))
 
-    def _receive(self, expected: int, pending: dict[int, Any]) -> tuple[int, Any, Any]:
-        if not self.ordered:
-            return self.built.get()
+    def _receive(self, expected: int, pending: dict[int, Message]) -> Message:
+        """Return the message to pass on next, waiting for it."""
         deadline: float | None = None
-        while expected not in pending:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                message = self.built.get(timeout=wait)
-            except queue.Empty:
-                return min((m for m in pending.values() if isinstance(m[1], _Failure)), key=_index_of)
-            if message[1] is _STOP:
-                return message
-            pending[message[0]] = message
-            if deadline is None and isinstance(message[1], _Failure):
+        while True:
+            if expected in pending:
+                return pending.pop(expected)
+            if pending and not self.ordered:
+                return pending.pop(next(iter(pending)))
+            failed = [index for index, message in pending.items() if isinstance(message[1], Failure)]
+            if failed and deadline is None:
                 deadline = time.monotonic() + ORDER_SECONDS
-        return pending.pop(expected)
+            try:
+                self._take(self.producers.built.get(timeout=_left(deadline)), pending)
+            except queue.Empty:
+                return pending.pop(min(failed))
+            if -1 in pending:
+                return pending.pop(-1)
+
+    def _take(self, message: Message, pending: dict[int, Message]) -> None:
+        self.producers.received(message)
+        pending[message[0]] = message
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 class PrefetchStream(BatchStream):
@@ -200,7 +150,7 @@ class PrefetchStream(BatchStream):
 
     def _wait(self) -> Any:
         if self._pipeline.closed:
-            return _END
+            return END
         began = time.perf_counter()
         try:
             return self._items.get()
@@ -209,7 +159,7 @@ class PrefetchStream(BatchStream):
 
     def _finish(self, item: Any) -> StreamItem:
         self.close()
-        if isinstance(item, _Failure):
+        if isinstance(item, Failure):
             raise item.error
         raise StopIteration
 
@@ -219,10 +169,11 @@ class PrefetchStream(BatchStream):
         self._finalizer.detach()
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in pipeline.threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(_left(deadline))
         stuck = [thread.name for thread in pipeline.threads if thread.is_alive()]
         pipeline.threads = []
-        for waiting in (pipeline.built, pipeline.items):
+        waiting: queue.SimpleQueue[Any]
+        for waiting in (pipeline.producers.built, pipeline.items):
             while not waiting.empty():
                 waiting.get_nowait()
         if stuck:
