@@ -19,8 +19,6 @@ def _as_scalar(value: Any) -> int | float | None:
     kind = type(value)
     if kind is float or kind is int:
         return value
-    if kind is bool:
-        return int(value)
     if isinstance(value, str | bytes | list | tuple | Mapping) or value is None:
         return None
     if getattr(value, "shape", None) == () and hasattr(value, "dtype"):

@@ -193,6 +193,13 @@ def test_names_that_change_between_batches_are_refused_naming_them():
     assert "split 'val'" in text
 
 
+def test_a_new_name_in_a_later_batch_is_refused():
+    acc = SplitAccumulator()
+    acc.add({"a": Sum(1)})
+    with pytest.raises(MetricError, match="with the new 'b'"):
+        acc.add({"a": Sum(1), "b": Sum(1)})
+
+
 def test_shapes_that_change_between_batches_are_refused_naming_both():
     acc = SplitAccumulator(split="val")
     acc.add({"a": Sum(np.ones(3))}, batch=0)

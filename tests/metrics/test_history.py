@@ -95,6 +95,13 @@ def test_metrics_that_are_no_scalars_are_columns_beside_the_table():
     assert h["cm"][0].shape == (2, 2)
 
 
+def test_a_metric_that_is_a_scalar_in_some_epochs_only_is_not_tabulated():
+    h = History([{"epoch": 1, "step": 1, "m": 0.5}, {"epoch": 2, "step": 2, "m": np.ones(2)}])
+    assert h.columns == ("epoch", "step")
+    assert h.arrays == ("m",)
+    assert [np.shape(m) for m in h["m"]] == [(), (2,)]
+
+
 def test_the_best_row_is_the_first_with_the_best_finite_value():
     rows = [{"epoch": e, "step": e, "loss": v} for e, v in enumerate([math.nan, 2.0, 1.0, 1.0, -math.inf], start=1)]
     assert History(rows, monitor=("loss", "min")).best["epoch"] == 3

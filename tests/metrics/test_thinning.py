@@ -1,5 +1,7 @@
 """Which rows of a long history are shown."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,8 @@ def test_first_best_and_last_are_shown_within_the_budget(n, best, budget):
     assert len(lines) <= max(budget, 1)
     assert {0, best, n - 1} <= set(rows)
     assert rows == sorted(set(rows))
+    for before, after in itertools.pairwise(lines):
+        assert None in (before, after) or after == before + 1
     # A gap stands for two rows or more: one alone would fit into its line.
     for before, gap, after in zip(lines, lines[1:], lines[2:], strict=False):
         if gap is None:

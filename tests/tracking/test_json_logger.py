@@ -117,6 +117,13 @@ def test_a_second_training_continues_the_file_after_finish(logger):
     assert [line["type"] for line in lines(logger)] == ["finish", "metrics", "finish"]
 
 
+def test_finish_lets_go_of_the_file(logger):
+    logger.finish("completed")
+    logger.path.rename(logger.path.with_name("moved.jsonl"))
+    logger.log_tags("x")
+    assert [line["type"] for line in lines(logger)] == ["tags"]
+
+
 def test_nothing_is_written_before_the_first_verb(tmp_path):
     open_logger(JSONLogger(), tmp_path / "r" / "metrics.jsonl")
     assert list(tmp_path.iterdir()) == []

@@ -32,9 +32,10 @@ def test_every_line_is_in_the_file_at_once(tmp_path):
 def test_a_file_that_exists_is_continued(tmp_path):
     path = tmp_path / "m.jsonl"
     written(path, {"i": 0})
-    writer = written(path, {"i": 1})
+    with JsonLinesWriter(path) as writer:
+        writer.write({"i": 1})
+        assert writer.size() == path.stat().st_size
     assert read_jsonl(path) == [{"i": 0}, {"i": 1}]
-    assert writer.size() == path.stat().st_size
 
 
 def test_the_size_is_known_before_anything_is_written(tmp_path):
