@@ -344,6 +344,24 @@ def test_equinox_sequential_passes_state_and_key():
     assert 0 < zeros.mean() < 1
 
 
+def test_equinox_state_that_changes_in_every_call_changes_in_train_mode_only():
+    class Counter(eqx.Module):
+        calls: eqx.nn.StateIndex
+
+        def __init__(self):
+            self.calls = eqx.nn.StateIndex(jnp.zeros((), jnp.int32))
+
+        def __call__(self, x, state):
+            return x, state.set(self.calls, state.get(self.calls) + 1)
+
+    one = adapt_returned(eqx.nn.make_with_state(Counter)())
+    assert one.params == {}
+    _, trained = one.apply({}, one.state, (X,), train=True, key=KEY)
+    _, evaluated = one.apply({}, trained, (X,), train=False, key=None)
+    assert (int(one.state["layers"]["calls"]), int(trained["layers"]["calls"])) == (0, 1)
+    assert int(evaluated["layers"]["calls"]) == 1
+
+
 def test_equinox_arrays_that_are_not_inexact_are_buffers_and_not_trained():
     class Net(eqx.Module):
         weight: jax.Array
