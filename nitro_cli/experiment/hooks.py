@@ -185,7 +185,7 @@ def check_hooks(e: Any) -> None:
         ConfigError: names every missing hook.
     """
     cls = e if isinstance(e, type) else type(e)
-    manual = has_hook(cls, "train_step")
+    manual = has_hook(cls, "train_step") and (isinstance(e, type) or bool(e.manual_training()))
     missing = [name for name in REQUIRED_HOOKS if not has_hook(cls, name) and not (manual and name == "loss")]
     if manual and not has_hook(cls, "setup_optimizers"):
         missing.append("setup_optimizers")

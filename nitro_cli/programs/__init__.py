@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nitro_cli.programs.disk_cache import CacheInfo, cache_clear, cache_dir, cache_info
     from nitro_cli.programs.eval_step import EvalPlan, build_eval_loss, build_forward, build_metrics
     from nitro_cli.programs.initialization import Initialized, initialize
+    from nitro_cli.programs.locate import first_nonfinite, locate_divergence
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
     from nitro_cli.programs.persistent_cache import setup_cache
     from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step
@@ -57,7 +58,9 @@ __all__ = [
     "choose_accumulation",
     "compile_program",
     "explain_difference",
+    "first_nonfinite",
     "initialize",
+    "locate_divergence",
     "setup_cache",
 ]
 
@@ -69,6 +72,7 @@ _MODULES = {
     "disk_cache": "CacheInfo cache_clear cache_dir cache_info",
     "eval_step": "EvalPlan build_eval_loss build_forward build_metrics",
     "initialization": "Initialized initialize",
+    "locate": "first_nonfinite locate_divergence",
     "models": "AdaptedModel BoundModel adapt_model adapt_returned",
     "persistent_cache": "setup_cache",
     "train_step": "StepNames StepPlan TrainState build_train_step",

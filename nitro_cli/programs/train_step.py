@@ -19,7 +19,16 @@ from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
 from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 
-__all__ = ["StepNames", "StepPlan", "TrainState", "build_train_step", "device_values", "split_loss"]
+__all__ = [
+    "StepNames",
+    "StepPlan",
+    "TrainState",
+    "batch_of",
+    "build_train_step",
+    "device_values",
+    "forward",
+    "split_loss",
+]
 
 PyTree = Any
 
@@ -182,7 +191,7 @@ def _manual_step(plan: StepPlan) -> Any:
         row = inputs["rows"][carry.step % BLOCK]
         view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
         key = jax.random.fold_in(jax.random.fold_in(inputs["key"], carry.step), 0)
-        batch = _batch(plan, batches, inputs, carry.position, 0)
+        batch = batch_of(plan, batches, inputs, carry.position, 0)
         model = BoundModel(plan.model, train=True, key=key)
         opt = plan.hyper.apply_row(carry.opt, row)
         returned = view.train_step(model, carry.params, opt, carry.state, **plan.routing.kwargs("train_step", batch))
@@ -237,7 +246,7 @@ def _accumulate(
     def micro(state: PyTree, batch: Mapping[str, jax.Array], index: Any) -> Any:
         return _gradient(plan, view, carry.params, state, batch, jax.random.fold_in(key, index), row)
 
-    first = _batch(plan, batches, inputs, carry.position, 0)
+    first = batch_of(plan, batches, inputs, carry.position, 0)
     grads, state, mean, last, outputs = micro(carry.state, first, 0)
     if plan.accum == 1:
         return grads, state, {**mean, **last}, outputs
@@ -246,7 +255,7 @@ def _accumulate(
 
         def body(acc: Any, index: jax.Array) -> Any:
             batch = (
-                _batch(plan, batches, inputs, carry.position, index)
+                batch_of(plan, batches, inputs, carry.position, index)
                 if stacked is None
                 else jax.tree.map(lambda x: x[index - 1], stacked)
             )
@@ -257,7 +266,7 @@ def _accumulate(
         (grads, state, mean, last, outputs), _ = jax.lax.scan(body, start, jnp.arange(1, plan.accum))
     else:
         for index in range(1, plan.accum):
-            batch = _batch(plan, batches, inputs, carry.position, index)
+            batch = batch_of(plan, batches, inputs, carry.position, index)
             g, state, m, last, outputs = micro(state, batch, index)
             grads = jax.tree.map(jnp.add, grads, g)
             mean = jax.tree.map(jnp.add, mean, m)
@@ -319,13 +328,14 @@ def forward(
     return returned
 
 
-def _batch(
+def batch_of(
     plan: StepPlan,
     batches: Sequence[Mapping[str, jax.Array]],
     inputs: Mapping[str, Any],
     position: jax.Array,
     index: Any,
 ) -> Mapping[str, jax.Array]:
+    """One micro-batch of a step: as it came, or gathered from the resident arrays."""
     if not plan.resident:
         return batches[index]
     order = inputs["order"]

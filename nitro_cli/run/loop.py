@@ -16,7 +16,7 @@ import numpy as np
 
 from nitro_cli.errors import DataError, DivergenceError
 from nitro_cli.optim import BLOCK
-from nitro_cli.programs import Program, StepNames, StepPlan, build_train_step, choose_accumulation
+from nitro_cli.programs import Program, StepNames, StepPlan, build_train_step, choose_accumulation, locate_divergence
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
 
@@ -42,8 +42,9 @@ class EpochSums:
 
 @dataclass
 class _Pending:
-    """A dispatched step whose numbers were not read yet."""
+    """A dispatched step whose numbers were not read yet, with what it was called with."""
 
+    batches: tuple[Any, ...]
     step: int
     position: int
     readback: Any
@@ -199,7 +200,7 @@ class TrainLoop:
         nitro.parts.step += 1
         self.steps_dispatched += 1
         nitro.parts.position = position + self.plan.accum
-        current = _Pending(nitro.step, position, readback, outputs, hosts)
+        current = _Pending(batches, nitro.step, position, readback, outputs, hosts)
         self._finish(pending, nitro.epoch)
         return current
 
@@ -294,10 +295,26 @@ class TrainLoop:
         raise DivergenceError(
             f"training diverged: {what}",
             where=f"step {pending.step}, epoch {epoch}, batch {batch}",
-            why="the step was not applied: the weights in hand are those after the last good step",
+            why=f"{self._located(pending)}. The step was not applied: the weights in hand are the last good ones",
             fix="resume from the last checkpoint with a lower learning rate or clipping (gradient_clip_norm), or look "
             "at the batch named; check_divergence = false trains on",
         )
+
+    def _located(self, pending: _Pending) -> str:
+        """Where the step went wrong, by replaying it; a replay that fails says so instead of hiding the error."""
+        if self.plan.manual:
+            return "the step is the experiment's own, so it is not taken apart"
+        nitro = self.nitro
+        put = nitro.parts.placement.put
+        step, position = put((np.int32(pending.step - 1), np.int32(pending.position)))
+        carry = nitro.carry._replace(position=position, step=step)
+        inputs = {**self.inputs, "rows": nitro.parts.hyper.table((pending.step - 1) // BLOCK * BLOCK + 1, BLOCK)}
+        with Progress.phase("locating the divergence"):
+            try:
+                found = locate_divergence(self.plan, carry, pending.batches, inputs)
+                return f"the first value that is not finite is {found}"
+            except Exception as error:
+                return f"replaying the step to find the place failed: {type(error).__name__}: {error}"
 
     def _close_epoch(self, epoch: int, wait: float) -> bool:
         """Validation, stop rules, schedule feedback, logging, checkpoint; True to stop early."""

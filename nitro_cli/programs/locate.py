@@ -1,0 +1,162 @@
+"""Finding where a step that diverged went wrong: replay it, operation by operation, on its own batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from nitro_cli.experiment import compile_view
+from nitro_cli.optim import BLOCK
+from nitro_cli.programs.models import BoundModel
+from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward, split_loss
+
+__all__ = ["first_nonfinite", "locate_divergence"]
+
+_INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def locate_divergence(
+    plan: StepPlan, carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
+) -> str:
+    """Say where the first non-finite value of a step comes from.
+
+    Args:
+        plan: of the training program, in automatic mode.
+        carry: the state before the step, as the program left it.
+        batches, inputs: what the step was called with.
+
+    Returns:
+        One sentence: a parameter, a batch field, an operation of the forward with its line, a loss term, or a gradient.
+    """
+    found = _in_tree("the parameter", carry.params) or _in_tree("the layer state", carry.state)
+    if found is not None:
+        return found
+    row = inputs["rows"][carry.step % BLOCK]
+    device = device_values(plan.hyper, inputs["device"], row)
+    found = _in_tree("the Device field", device)
+    if found is not None:
+        return found
+    state = carry.state
+    for index in range(plan.accum):
+        batch = batch_of(plan, batches, inputs, carry.position, index)
+        found, state = _micro_batch(plan, carry, state, batch, device, inputs["key"], index)
+        if found is not None:
+            return found + (f" (micro-batch {index + 1} of {plan.accum})" if plan.accum > 1 else "")
+    return "nothing: replayed operation by operation the step is finite, so the compiled program rounds otherwise"
+
+
+def _micro_batch(
+    plan: StepPlan, carry: TrainState, state: Any, batch: Mapping[str, jax.Array], device: Any, key: Any, index: int
+) -> tuple[str | None, Any]:
+    found = _in_tree("the batch field", dict(batch))
+    if found is not None:
+        return found, state
+    folded = jax.random.fold_in(jax.random.fold_in(key, carry.step), index)
+
+    def objective(params: Any) -> Any:
+        view = compile_view(plan.experiment, device)
+        model = BoundModel(plan.model, train=True, key=folded)
+        outputs, new_state = forward(view, model, params, state, plan.routing, batch)
+        loss, terms = split_loss(view.loss(outputs, **plan.routing.kwargs("loss", batch)))
+        return loss, (new_state, terms, outputs)
+
+    loss, (new_state, terms, outputs) = objective(carry.params)
+    if not bool(jnp.isfinite(loss)):
+        where = first_nonfinite(lambda params: objective(params)[0], carry.params)
+        output = _in_tree("the output", outputs)
+        term = _in_tree("the loss term", terms)
+        named = "; ".join(text for text in (output, term) if text)
+        return f"{where or 'the loss'}{'; then ' + named if named else ''}", new_state
+    gradient = jax.grad(lambda params: objective(params)[0])
+    grads = gradient(carry.params)
+    found = _in_tree("the gradient of", grads)
+    if found is not None:
+        where = first_nonfinite(gradient, carry.params)
+        return f"{found}{', from ' + where if where else ''}", new_state
+    return None, new_state
+
+
+def first_nonfinite(function: Any, *args: Any) -> str | None:
+    """The first operation of `function(*args)` whose result is not finite though what went in was; None without one.
+
+    When the end result is NaN only NaNs are looked for: an infinity may be meant (a mask), a NaN never is.
+    """
+    closed = jax.make_jaxpr(function)(*args)
+    results = jax.tree.leaves(function(*args))
+    looks_for = jnp.isnan if any(bool(jnp.any(jnp.isnan(r))) for r in results if _is_float(r)) else _not_finite
+    try:
+        _evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(args), looks_for)
+    except _Found as found:
+        return found.text
+    return None
+
+
+class _Found(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], bad: Any) -> list[Any]:
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    values |= dict(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for equation in jaxpr.eqns:
+        inputs = [read(atom) for atom in equation.invars]
+        inner = next((equation.params[name] for name in _INNER if name in equation.params), None)
+        if isinstance(inner, core.ClosedJaxpr) and len(inner.jaxpr.invars) == len(inputs):
+            results = _evaluate(inner.jaxpr, inner.consts, inputs, bad)
+        else:
+            results = _apply(jaxpr, equation, read)
+            if _any(results, bad) and not _any(inputs, bad):
+                raise _Found(_described(equation))
+        values |= dict(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _apply(jaxpr: Any, equation: Any, read: Any) -> list[Any]:
+    """Run one equation, as a program of its own."""
+    variables = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, core.Literal)))
+    outputs = [v for v in equation.outvars if not isinstance(v, core.DropVar)]
+    single = core.Jaxpr([], variables, outputs, [equation], effects=equation.effects, debug_info=None)
+    found = iter(jax.core.eval_jaxpr(single, [], *(read(variable) for variable in variables)))
+    return [None if isinstance(v, core.DropVar) else next(found) for v in equation.outvars]
+
+
+def _described(equation: Any) -> str:
+    from jax._src import source_info_util
+
+    line = source_info_util.summarize(equation.source_info)
+    stack = str(equation.source_info.name_stack)
+    inside = f" in {stack}" if stack else ""
+    return f"the operation {equation.primitive.name}{inside} at {line}"
+
+
+def _any(values: Sequence[Any], bad: Any) -> bool:
+    return any(bool(jnp.any(bad(value))) for value in values if _is_float(value))
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _not_finite(value: Any) -> Any:
+    return ~jnp.isfinite(value)
+
+
+def _in_tree(what: str, tree: Any) -> str | None:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if _is_float(leaf) and not bool(jnp.all(jnp.isfinite(leaf))):
+            array = np.asarray(leaf)
+            count = int(np.sum(~np.isfinite(array)))
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            return f"{what} {name}".rstrip() + f" ({count} of {array.size} values)"
+    return None
