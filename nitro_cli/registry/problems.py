@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.toml_text import KeyPath, format_key_path
 
 __all__ = ["PresetProblem", "Problem", "raise_problems"]
+
+_NONE = re.compile(r"=\s*(none|null|nil)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ def raise_problems(problems: Sequence[Problem], experiment: str, fix: str | None
         where = ", ".join(dict.fromkeys(p.origin.place for p in problems if p.origin is not None)) or None
     count = "" if len(problems) == 1 else f": {len(problems)} problems"
     error = PresetError if in_preset else ConfigError
+    nones = [p for p in problems if p.origin is not None and _NONE.search(p.origin.name)]
+    if nones:
+        fix = f"TOML has no none: write --unset {format_key_path(nones[0].key_path)}"
     raise error(
         subject + count,
         where=where,

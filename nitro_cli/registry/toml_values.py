@@ -63,9 +63,9 @@ def natural_form(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_key(key): natural_form(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_list_item(item) for item in value]
+        return [natural_form(item) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((_list_item(item) for item in value), key=lambda item: (type(item).__name__, repr(item)))
+        return sorted((natural_form(item) for item in value), key=lambda item: (type(item).__name__, repr(item)))
     return _of_other(value)
 
 
@@ -87,13 +87,6 @@ def _key(key: Any) -> str:
     if isinstance(key, (str, int)) and not isinstance(key, bool):
         return _text(str(key))
     raise NotWritable(f"a key of type {type(key).__name__}")
-
-
-def _list_item(item: Any) -> Any:
-    form = natural_form(item)
-    if form is None:
-        raise NotWritable("None in a list")
-    return form
 
 
 def _of_model(value: BaseModel) -> Any:
@@ -136,7 +129,7 @@ def without_none(form: Any) -> tuple[Any, list[tuple[str, ...]]]:
         The form that TOML can write, and the key paths that were None (the empty path for the form itself).
 
     Raises:
-        NotWritable: a None stands in a table that stands in a list, where no key path reaches it.
+        NotWritable: a None stands in a list, where no key path reaches it.
     """
     if form is None:
         return None, [()]

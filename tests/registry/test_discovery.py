@@ -343,7 +343,7 @@ def test_an_unknown_name_is_not_found_with_the_nearest(cwd):
 def test_the_check_imports_in_a_child_process(cwd):
     local(cwd, "good.py", "print('noise')\n" + one("Good"))
     local(cwd, "bad.py", "import no_such_module\n" + one("Bad"))
-    local(cwd, "dies.py", "import os\nos._exit(7)\n" + one("Dies"))
+    local(cwd, "dies.py", "import os\nos.write(1, b'null\\n')\nos._exit(7)\n" + one("Dies"))
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     os.environ["PYTHONPATH"], before = root, os.environ.get("PYTHONPATH")
     try:

@@ -152,6 +152,13 @@ def test_what_a_set_breaks_inside_a_presets_table_is_told_of_the_set(cwd):
     assert not isinstance(caught.value, PresetError)
 
 
+def test_a_set_to_none_is_told_to_be_an_unset(cwd):
+    with pytest.raises(ConfigError) as caught:
+        resolve(Net, sets=["early_stop=None"], env={})
+    assert "--unset early_stop" in caught.value.fix
+    assert resolve(Net, sets=["name=none"], env={}).experiment.name == "none"
+
+
 def test_all_sets_that_do_not_fit_are_told_together(cwd):
     with pytest.raises(ConfigError) as caught:
         resolve(Net, sets=["widht=1", "flag=yes", "sched.x=1"], unsets=["nmae"], env={})
