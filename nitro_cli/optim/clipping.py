@@ -28,7 +28,7 @@ def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple
     norm = optax.tree.norm(widened)
     limit = jnp.asarray(threshold, norm.dtype)
     keep = (limit <= 0) | (norm < limit)
-    # with 0 as the norm the unused branch would be 0 / 0
+    # 0 / 0 in the branch not taken would stop a run under jax_debug_nans
     divisor = jnp.where(keep, jnp.ones_like(norm), norm)
 
     def clipped(g: jax.Array) -> jax.Array:

@@ -89,11 +89,12 @@ class TestGroups:
         optimizer = build(E(weight_decay=0.5, gradient_clip_norm=1e-3), params)
         assert set(optimizer.init(params)) == {"default"}
         without = {**grads, "body": {"kernel": None, "bias": None}}
-        new, _, norm = one_step(optimizer, without, params)
-        for name in ("kernel", "bias"):
-            assert np.asarray(new["body"][name]).tobytes() == np.asarray(params["body"][name]).tobytes()
-        assert not np.array_equal(new["head"]["kernel"], params["head"]["kernel"])
-        assert norm == pytest.approx(np.sqrt(0.36 + 0.64 + 4.0), rel=1e-6)
+        for gradient in (grads, without):
+            new, _, norm = one_step(optimizer, gradient, params)
+            for name in ("kernel", "bias"):
+                assert np.asarray(new["body"][name]).tobytes() == np.asarray(params["body"][name]).tobytes()
+            assert not np.array_equal(new["head"]["kernel"], params["head"]["kernel"])
+            assert norm == pytest.approx(np.sqrt(0.36 + 0.64 + 4.0), rel=1e-6)
 
     def test_a_base_rate_of_zero_is_refused(self, sgd: type[Any], params: Any) -> None:
         with pytest.raises(OptimizerError, match="learning_rate is 0"):

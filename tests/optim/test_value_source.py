@@ -75,6 +75,20 @@ def test_a_joined_schedule_with_a_plain_python_function_inside_falls_back_to_one
     assert values(joined, 5) == pytest.approx([1.0, 1.0, 0.5, 0.1, 0.1])
 
 
+def test_an_optax_schedule_is_traced_once_for_a_block_and_sees_one_count() -> None:
+    seen = []
+
+    def member(count: Any) -> Any:
+        seen.append(np.ndim(count))
+        return 1.0 / (1.0 + count)
+
+    made = values(optax.join_schedules([member, member], [100]), 256)
+    assert made[:2].tolist() == [1.0, 0.5]
+    assert made[100] == 1.0
+    assert set(seen) == {0}
+    assert len(seen) <= 4
+
+
 def test_a_schedule_that_handles_one_count_only_is_vectorised_by_mapping() -> None:
     # it compares the count with an array of boundaries, so a vector of counts would be mixed up with them
     schedule = optax.piecewise_interpolate_schedule("linear", 1.0, {2: 0.5, 4: 0.5})
