@@ -111,14 +111,13 @@ def _load_preset(cls: Any, name: str, values: Mapping[str, Any]) -> Any:
 
 def _connect() -> None:
     """Give the handle what lies above its room: the exporter, and a display where nobody chose one."""
-    from nitro_cli.run.handle import set_exporter
-    from nitro_cli.run.progress import set_default_reporter
+    run = importlib.import_module("nitro_cli.run")
 
     def export(*args: Any, **words: Any) -> Any:
         return importlib.import_module("nitro_cli.export").export(*args, **words)
 
-    set_exporter(export)
-    set_default_reporter(lambda: importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts())
+    run.set_exporter(export)
+    run.set_default_reporter(lambda: importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts())
 
 
 def __dir__() -> list[str]:

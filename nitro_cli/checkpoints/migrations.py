@@ -42,10 +42,7 @@ def version_of(distribution: str) -> str:
 
 def framework_version() -> str:
     """The version of nitro that is running, as records and manifests name their writer."""
-    import nitro_cli
-
-    installed = version_of("nitro-cli")
-    return str(getattr(nitro_cli, "__version__", installed)) if installed == "unknown" else installed
+    return version_of("nitro-cli")
 
 
 def migrated(document: dict[str, Any], current: int, migrations: Mapping[int, Migration], path: Path) -> dict[str, Any]:

@@ -2,9 +2,15 @@
 
 from nitro_cli.run.devices import DeviceReport, setup_devices
 from nitro_cli.run.facts import fields_by_kind, versions
-from nitro_cli.run.handle import Nitro, train
+from nitro_cli.run.handle import Nitro, set_exporter, train
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
-from nitro_cli.run.progress import Reporter, progress_counter, progress_note, set_progress_reporter
+from nitro_cli.run.progress import (
+    Reporter,
+    progress_counter,
+    progress_note,
+    set_default_reporter,
+    set_progress_reporter,
+)
 from nitro_cli.run.report import Band, SetupReport
 from nitro_cli.run.snapshot import flatten, path_text, unflatten
 from nitro_cli.run.stopping import StopRule
@@ -24,6 +30,8 @@ __all__ = [
     "progress_counter",
     "progress_note",
     "register_phase_monitor",
+    "set_default_reporter",
+    "set_exporter",
     "set_progress_reporter",
     "setup_devices",
     "train",
