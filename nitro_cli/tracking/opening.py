@@ -55,38 +55,33 @@ def open_logger(
             if not parts:
                 raise ConfigError("Tee has no loggers.", where="logger", fix="give it some, or set the logger to None")
             return TeeLogger(part for part in parts if part is not None)
-        case TensorBoardLogger():
-            from nitro_cli.tracking.tensorboard import TensorBoardAdapter
-
-            return TensorBoardAdapter(spec.log_dir or run / "tensorboard")
-        case MLflowLogger():
-            from nitro_cli.tracking.mlflow import MLflowAdapter
-
-            return MLflowAdapter(
-                spec.experiment or experiment,
-                tracking_uri=spec.tracking_uri,
-                run_name=spec.run_name or run_id,
-                tags=spec.tags,
-            )
-        case WandbLogger():
-            from nitro_cli.tracking.wandb import WandbAdapter
-
-            return WandbAdapter(
-                run,
-                {
-                    "project": spec.project or experiment,
-                    "entity": spec.entity,
-                    "name": spec.name or run_id,
-                    "group": spec.group,
-                    "mode": spec.mode,
-                    "tags": spec.tags,
-                },
-            )
-        case TrackioLogger():
-            from nitro_cli.tracking.trackio import TrackioAdapter
-
-            return TrackioAdapter(spec.project or experiment, name=spec.name or run_id, space_id=spec.space_id)
+        case TensorBoardLogger() | MLflowLogger() | WandbLogger() | TrackioLogger():
+            return _tracker(spec, run, experiment, run_id)
         case UserLogger() | JsonLogger() | TeeLogger():
             return spec
     check_logger(spec)
     return UserLogger(spec)
+
+
+def _tracker(spec: Any, run: Path, experiment: str, run_id: str) -> LiveLogger:
+    """Open the adapter of a tracker; importing its module imports nothing of the tracker's yet."""
+    match spec.kind:
+        case "tensorboard":
+            from nitro_cli.tracking.tensorboard import TensorBoardAdapter
+
+            return TensorBoardAdapter(spec.log_dir or run / "tensorboard")
+        case "mlflow":
+            from nitro_cli.tracking.mlflow import MLflowAdapter
+
+            name = spec.run_name or run_id
+            uri, tags = spec.tracking_uri, spec.tags
+            return MLflowAdapter(spec.experiment or experiment, tracking_uri=uri, run_name=name, tags=tags)
+        case "wandb":
+            from nitro_cli.tracking.wandb import WandbAdapter
+
+            options = {key: getattr(spec, key) for key in ("entity", "group", "mode", "tags")}
+            return WandbAdapter(run, {"project": spec.project or experiment, "name": spec.name or run_id, **options})
+        case _:
+            from nitro_cli.tracking.trackio import TrackioAdapter
+
+            return TrackioAdapter(spec.project or experiment, name=spec.name or run_id, space_id=spec.space_id)
