@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from nitro_cli.cli.command_table import COMMANDS, Entry, visible
 from nitro_cli.cli.guard import guarded
 from nitro_cli.cli.help_pages import HelpCommand, HelpGroup
+from nitro_cli.cli.light_parameters import make_light
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.standing_options import with_standing_options
 from nitro_cli.errors import nearest
@@ -36,7 +37,7 @@ class LazyGroup(HelpGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """Import and build one command, or None where there is no such name."""
         entry = COMMANDS.get(cmd_name)
-        return None if entry is None else build_command(cmd_name, entry)
+        return None if entry is None else make_light(build_command(cmd_name, entry))
 
     def sections(self) -> dict[str, list[tuple[str, str]]]:
         """The commands by section, for the help page."""
@@ -47,7 +48,7 @@ class LazyGroup(HelpGroup):
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             close = nearest(args[0], COMMANDS)
             ctx.fail(f"no command {args[0]!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
-        return super().resolve_command(ctx, args)  # type: ignore[arg-type]
+        return super().resolve_command(ctx, args)
 
     def main(  # type: ignore[override]
         self,
@@ -61,6 +62,7 @@ class LazyGroup(HelpGroup):
         extra.pop("windows_expand_args", None)
         words = list(sys.argv[1:] if args is None else args)
         self._main_shell_completion(extra, _PROGRAM, complete_var)
+        make_light(self)
         before_dashes = words[: words.index("--")] if "--" in words else words
         output = Output(json="--json" in before_dashes, debug="--debug" in before_dashes)
 
@@ -126,7 +128,7 @@ app = typer.Typer(
 def _root(
     ctx: typer.Context,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the setup report and other people's warnings.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the setup report and all warnings.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks in full.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)

@@ -30,7 +30,7 @@ class Failure:
     """An exception, understood.
 
     Args:
-        kind: raised by nitro on purpose, by the user's own code, by a defect of nitro, or by the machine (memory, disk).
+        kind: raised by nitro on purpose, by the user's code, by a defect of nitro, or by the machine (memory, disk).
         code: the exit code.
         error: what, where, why and the fix.
         exception: the exception itself.
@@ -115,7 +115,9 @@ def _first_line(exception: BaseException) -> str:
 def _machine(exception: BaseException) -> NitroError | None:
     text = str(exception)
     runtime = type(exception).__name__ in {"XlaRuntimeError", "JaxRuntimeError"}
-    if isinstance(exception, MemoryError) or (runtime and ("RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower())):
+    if isinstance(exception, MemoryError) or (
+        runtime and ("RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower())
+    ):
         frame = user_frame(exception)
         return _Unexpected(
             "out of memory" + (" on the device" if runtime else ""),

@@ -188,12 +188,12 @@ def _terminate_as_exception() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous: dict[int, Any] = {}
+    previous: dict[signal.Signals, Any] = {}
     for number in (signal.SIGTERM, signal.SIGUSR1):
         if signal.getsignal(number) == signal.SIG_DFL:
             previous[number] = signal.signal(number, leave)
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for which, handler in previous.items():
+            signal.signal(which, handler)

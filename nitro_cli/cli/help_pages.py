@@ -51,10 +51,10 @@ class HelpGroup(TyperGroup):
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
         """Names that begin with `incomplete`, with their help; no command is imported."""
-        from typer.core import CompletionItem
+        from typer.core import CompletionItem  # type: ignore[attr-defined]
 
         rows = [row for section in self.sections().values() for row in section]
         found = [CompletionItem(name, help=help) for name, help in rows if name.startswith(incomplete)]
         if found or not incomplete.startswith("-"):
             return found
-        return list(super().shell_complete(ctx, incomplete))  # type: ignore[arg-type]
+        return list(super().shell_complete(ctx, incomplete))

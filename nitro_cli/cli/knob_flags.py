@@ -57,9 +57,9 @@ def with_knob_flags(names: Iterable[str] = tuple(FLAGS)) -> Callable[[Callable[.
         def called(*args: Any, **values: Any) -> Any:
             return function(*args, **values)
 
-        called.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
+        setattr(called, "__signature__", signature.replace(parameters=[*own, *flags]))  # noqa: B010 - unknown to mypy
         called.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
-        del called.__wrapped__  # type: ignore[attr-defined]
+        del called.__wrapped__
         return called
 
     return decorate
@@ -76,5 +76,8 @@ def _parameter(name: str) -> inspect.Parameter:
     declared = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
     option = typer.Option(*declared, help=help, metavar=metavar or None, rich_help_panel=_PANEL, show_default=False)
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]  # type: ignore[valid-type]
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
     )

@@ -26,7 +26,9 @@ __all__ = [
 
 CacheDir = Annotated[
     str | None,
-    typer.Option("--cache-dir", metavar="DIR", help="Where compiled programs are kept between processes; off for nowhere."),
+    typer.Option(
+        "--cache-dir", metavar="DIR", help="Where compiled programs are kept between processes; off for nowhere."
+    ),
 ]
 ExperimentName = Annotated[
     str,
@@ -70,7 +72,9 @@ Sets = Annotated[
 ]
 Unsets = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="K", help="Set a field to none; may be repeated.", autocompletion=completion.fields),
+    typer.Option(
+        "--unset", metavar="K", help="Set a field to none; may be repeated.", autocompletion=completion.fields
+    ),
 ]
 Weights = Annotated[
     str | None,

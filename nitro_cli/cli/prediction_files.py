@@ -82,7 +82,7 @@ class InputFields:
     def open(self, name: str) -> Any:
         """The stream of one field's array, at its header."""
         if self._single:
-            return open(self.path, "rb")  # noqa: SIM115 - closed by the reader
+            return open(self.path, "rb")
         with zipfile.ZipFile(self.path) as archive:
             return archive.open(f"{name}.npy")
 
@@ -118,7 +118,9 @@ class _RowReader:
     def _exactly(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
         if len(data) != size:
-            raise DataError("the file ends inside its array", where=self._where, why=f"{size - len(data)} bytes are missing")
+            raise DataError(
+                "the file ends inside its array", where=self._where, why=f"{size - len(data)} bytes are missing"
+            )
         return data
 
     def close(self) -> None:
@@ -152,9 +154,15 @@ class OutputFile:
 
     def __init__(self, path: Path, samples: int, *, force: bool = False) -> None:
         if path.suffix != ".npz":
-            raise ConfigError(f"the output is an .npz file, not {path.name}", where="--output", fix=f"--output {path.with_suffix('.npz')}")
+            raise ConfigError(
+                f"the output is an .npz file, not {path.name}",
+                where="--output",
+                fix=f"--output {path.with_suffix('.npz')}",
+            )
         if path.exists() and not force:
-            raise ConfigError(f"{path} exists", where="--output", fix="choose another name, or overwrite it with --force")
+            raise ConfigError(
+                f"{path} exists", where="--output", fix="choose another name, or overwrite it with --force"
+            )
         if not path.parent.is_dir():
             raise NotFoundError(f"there is no directory {path.parent}", where=f"--output {path}")
         self.path = path
@@ -186,7 +194,9 @@ class OutputFile:
         """Shape and dtype of every array."""
         return {name: (array.shape, array.dtype.name) for name, array in self._arrays.items()}
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 self._publish()

@@ -85,6 +85,7 @@ test = ["pytest>=8"]
 
 [tool.setuptools]
 packages = ["@PACKAGE@"]
+include-package-data = false
 
 [tool.setuptools.package-data]
 @PACKAGE@ = ["presets/**/*.toml"]
@@ -229,7 +230,8 @@ from nitro_cli import Nitro
 
 from @PACKAGE@.experiment import @EXPERIMENT@
 
-PRESETS = sorted(path.stem for path in Path(sys.modules[@EXPERIMENT@.__module__].__file__).parent.glob("presets/*/*.toml"))
+FOLDER = Path(sys.modules[@EXPERIMENT@.__module__].__file__).parent
+PRESETS = sorted(path.stem for path in FOLDER.glob("presets/*/*.toml"))
 
 
 def test_it_tells_the_rings_apart(tmp_path):

@@ -52,7 +52,7 @@ def is_run_root(path: Path) -> bool:
 
 def is_run_directory(path: Path) -> bool:
     """Whether a directory is one run."""
-    return (path / "run.json").is_file() or (path / "config.toml").is_file() and is_run_root(path.parent)
+    return (path / "run.json").is_file() or ((path / "config.toml").is_file() and is_run_root(path.parent))
 
 
 def run_roots(home: Path = HOME) -> Iterator[Path]:
@@ -98,11 +98,12 @@ def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool
             where=str(path),
             why=f"it holds {len(roots)} of them" if roots else "it holds no manifest.json and no run",
             nearest=[str(root) for root in roots[:3]],
-            fix="name a run directory, such as runs/MnistMLP" + ("; `nitro runs DIR --rescan` rebuilds a lost manifest" if not roots else ""),
+            fix="name a run directory, such as runs/MnistMLP; `nitro runs DIR --rescan` rebuilds a lost manifest",
         )
     if os.sep in text:
         siblings = [str(p) for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-        raise RunNotFoundError(f"there is no directory {path}", nearest=nearest(str(path), siblings), fix="`nitro runs` lists all")
+        close = nearest(str(path), siblings)
+        raise RunNotFoundError(f"there is no directory {path}", nearest=close, fix="`nitro runs` lists all")
     return _by_id(text)
 
 

@@ -56,7 +56,8 @@ class SmokeResult:
         if self.failed is not None:
             failure = classify(self.failed)
             error = {**failure.error.as_json(), "error": type(self.failed).__name__, "step": self.failed_in}
-        return {"experiment": self.experiment, "preset": self.preset, "ok": error is None, "steps": steps, "error": error}
+        about = {"experiment": self.experiment, "preset": self.preset, "ok": error is None}
+        return {**about, "steps": steps, "error": error}
 
 
 def smoke_one(output: Output, resolved: Resolved) -> SmokeResult:

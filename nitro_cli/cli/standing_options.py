@@ -23,7 +23,7 @@ def _flag(names: tuple[str, ...], help: str) -> Any:
 _OPTIONS = {
     "json_": _flag(("--json",), "One JSON document on stdout; errors as JSON on stderr."),
     "quiet": _flag(("--quiet", "-q"), "Only results and errors."),
-    "verbose": _flag(("--verbose", "-v"), "Also the setup report and other people's warnings."),
+    "verbose": _flag(("--verbose", "-v"), "Also the setup report and all warnings."),
     "debug": _flag(("--debug",), "Tracebacks in full."),
 }
 
@@ -50,7 +50,7 @@ def with_standing_options(function: Callable[..., Any], *, json: bool) -> Callab
         return function(output, **values)
 
     parameters = [context, *(p.replace(kind=kind) for p in own), *standing]
-    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    setattr(called, "__signature__", signature.replace(parameters=parameters))  # noqa: B010 - unknown to mypy
     called.__annotations__ = {p.name: p.annotation for p in parameters}
-    del called.__wrapped__  # type: ignore[attr-defined]
+    del called.__wrapped__
     return called

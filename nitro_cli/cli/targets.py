@@ -171,8 +171,7 @@ def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef
     """The checkpoint, or the average of several, that a `--weights` names."""
     from nitro_cli.checkpoints import resolve_source
 
-    monitor = resolved.experiment.monitor
-    metric, mode = (monitor.metric, monitor.mode) if monitor is not None else (None, None)
+    metric, mode = resolved.experiment.monitor or (None, None)
     return resolve_source(weights, run_root(resolved), metric=metric, mode=mode)
 
 
@@ -221,7 +220,8 @@ def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tup
 def _from_checkpoint(path: Path, overrides: Overrides) -> Target:
     from nitro_cli.registry import read_config
 
-    config = next((folder / "config.toml" for folder in path.resolve().parents[:3] if (folder / "config.toml").is_file()), None)
+    around = (folder / "config.toml" for folder in path.resolve().parents[:3])
+    config = next((file for file in around if file.is_file()), None)
     if config is not None:
         resolved = read_config(config, overrides.sets, overrides.unsets, overrides.flags)
         run = config.parent.name if is_run_directory(config.parent) else None

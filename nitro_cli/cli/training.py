@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["outcome", "train_resolved"]
 
 
+_CAUSES = {
+    "sigint": "stopped by Ctrl-C",
+    "sigterm": "stopped by SIGTERM",
+    "sigusr1": "stopped by SIGUSR1",
+    "max_time": "stopped by max_time",
+}
+
+
 @dataclass
 class _Trained:
     nitro: Nitro
@@ -41,13 +49,13 @@ def train_resolved(output: Output, resolved: Resolved, *, cache_dir: str | None 
     """
     with progress_shown(output):
         trained = _train(output, resolved, cache_dir, words)
-    code, ending = outcome(trained.nitro)
+    code, happened, saved = outcome(trained.nitro)
     if output.json:
         _document(output, resolved, trained)
         if code:
-            output.complain_json({"error": "Stopped", "what": ending, "exit_code": int(code)})
+            output.complain_json({"error": "Stopped", "what": f"{happened}; {saved}", "exit_code": int(code)})
     else:
-        _tell(output, resolved, trained, ending)
+        _tell(output, resolved, trained, happened, saved)
     return code
 
 
@@ -58,44 +66,39 @@ def _train(output: Output, resolved: Resolved, cache_dir: str | None, words: dic
     use_program_cache(cache_dir)
     started = time.monotonic()
     compiled = cache_stats().misses
-    nitro = Nitro(resolved.experiment, schedules=resolved.schedules, preset=resolved.preset, **words)
-    if output.verbose:
-        output.note(str(nitro.report))
+    nitro: Nitro | None = None
     try:
+        nitro = Nitro(resolved.experiment, schedules=resolved.schedules, preset=resolved.preset, **words)
+        if output.verbose:
+            output.note(str(nitro.report))
         nitro.train()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(_interrupted(nitro)) from error
     return _Trained(nitro, time.monotonic() - started, cache_stats().misses - compiled)
 
 
-def _interrupted(nitro: Nitro) -> str:
-    path = nitro.run_path
+def _interrupted(nitro: Nitro | None) -> str:
+    path = nitro.run_path if nitro is not None else None
     if path is None or not path.is_dir():
-        return "interrupted by Ctrl-C; nothing was saved, no run is left behind"
+        return "interrupted by Ctrl-C; there was nothing to save, and no run is left behind"
     return f"interrupted by Ctrl-C; the last checkpoint committed in {path} is whole"
 
 
-def outcome(nitro: Nitro) -> tuple[ExitCode, str]:
-    """The exit code of a training call that returned, and how it ended in words."""
+def outcome(nitro: Nitro) -> tuple[ExitCode, str, str]:
+    """How a training call that returned ended: the exit code, what happened, and whether the state is saved."""
     at = f"at epoch {nitro.epoch}, step {nitro.step}"
     if nitro.stop_reason != "requested":
-        return ExitCode.OK, f"{nitro.stop_reason} {at}"
+        return ExitCode.OK, f"{nitro.stop_reason} {at}", ""
     cause = nitro.stop_cause or "request"
-    saved = f"the state is saved in {nitro.run_path}" if nitro.state_saved else "the state was not saved"
-    words = {
-        "sigint": "stopped by Ctrl-C",
-        "sigterm": "stopped by SIGTERM",
-        "sigusr1": "stopped by SIGUSR1",
-        "max_time": "stopped by max_time",
-    }
-    text = f"{words.get(cause, 'stopped on request')} {at}; {saved}"
+    saved = "the state is saved" if nitro.state_saved else "the state was not saved"
+    happened = f"{_CAUSES.get(cause, 'stopped on request')} {at}"
     if cause == "sigint":
-        return ExitCode.INTERRUPTED, text
+        return ExitCode.INTERRUPTED, happened, saved
     if cause == "request":
-        return ExitCode.OK, text
+        return ExitCode.OK, happened, saved
     if nitro.state_saved:
-        return ExitCode.STOPPED, text
-    return (ExitCode.FAILED if cause == "max_time" else ExitCode.TERMINATED), text
+        return ExitCode.STOPPED, happened, saved
+    return (ExitCode.FAILED if cause == "max_time" else ExitCode.TERMINATED), happened, saved
 
 
 def _document(output: Output, resolved: Resolved, trained: _Trained) -> None:
@@ -117,19 +120,20 @@ def _document(output: Output, resolved: Resolved, trained: _Trained) -> None:
     )
 
 
-def _tell(output: Output, resolved: Resolved, trained: _Trained, ending: str) -> None:
+def _tell(output: Output, resolved: Resolved, trained: _Trained, happened: str, saved: str) -> None:
     nitro = trained.nitro
     if nitro.history:
         history = nitro.history
         history.title, history.place = resolved.name, str(nitro.run_dir)
         history.monitor = history.monitor or nitro.monitor
         output.show(history)
-    compiled = f", {trained.compiles} program{'s' * (trained.compiles != 1)} compiled" if trained.compiles else ""
-    output.note(f"{ending}, in {duration(trained.seconds)}{compiled}")
-    output.note(f"run {nitro.run_id}: {nitro.run_path}")
+    compiled = f"; {trained.compiles} program{'s' * (trained.compiles != 1)} compiled" if trained.compiles else ""
+    output.note(f"{happened}, after {duration(trained.seconds)}{saved and '; ' + saved}{compiled}")
+    output.note(f"run {nitro.run_id} in {nitro.run_dir}")
     best = nitro.best
     if best is not None:
-        output.note(f"best {best['metric']} {best['score']:.6g} ({best['mode']}): {best['checkpoint']}")
+        name = Path(best["checkpoint"]).name
+        output.note(f"best {best['metric']} {best['score']:.6g} ({best['mode']}): {name}")
     output.note("next:\n" + "\n".join(f"  {command}" for command in _next_commands(nitro)))
 
 

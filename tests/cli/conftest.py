@@ -17,15 +17,17 @@ from typer.testing import CliRunner, Result
 
 from nitro_cli.cli.app import app
 
+Process = subprocess.CompletedProcess[str]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 BLOCK_JAX = textwrap.dedent(
     """
+    import os
     import sys
 
     class Refuse:
         def find_spec(self, name, path=None, target=None):
-            if name.split(".")[0] in {"jax", "jaxlib", "orbax", "optax", "flax"}:
+            if name.split(".")[0] in os.environ["NITRO_TEST_BLOCKED"].split():
                 raise ImportError(f"{name} must not be imported here")
 
     sys.meta_path.insert(0, Refuse())
@@ -72,7 +74,9 @@ PROBE = textwrap.dedent(
             y = x.sum(-1)
             if self.trouble == "nans":
                 y[8] = np.nan
-            print("a hook prints")
+            print("a hook prints", flush=True)
+            if self.trouble == "wait":
+                signal.pause()
             return {name: ArrayBatches({"x": x, "y": y}, batch_size=8) for name in ("train", "val", "test")}
 
         def build_model(self, rng):
@@ -117,7 +121,8 @@ PROBE = textwrap.dedent(
 
 PRESETS = {
     "short": 'description = "One epoch"\n[fields]\nmax_epochs = 1\n',
-    "wide": 'extends = "short"\n[fields]\nwidth = 3\n\n[schedules]\nlearning_rate = { kind = "cosine", init_value = 0.1 }\n',
+    "wide": 'extends = "short"\n[fields]\nwidth = 3\n\n'
+    '[schedules]\nlearning_rate = { kind = "cosine", init_value = 0.1 }\n',
 }
 
 
@@ -194,24 +199,27 @@ def nitro_json(nitro: Callable[..., Result]) -> Callable[..., dict[str, Any]]:
 def environment(tmp_path: Path) -> Callable[..., dict[str, str]]:
     """The environment of a child process that finds nitro; `block_jax=True` makes JAX unimportable in it."""
 
-    def make(*, block_jax: bool = False) -> dict[str, str]:
+    def make(*, block_jax: bool = False, also: str = "") -> dict[str, str]:
         paths = [str(REPOSITORY)]
+        blocked = f"jax jaxlib orbax optax flax {also}"
         if block_jax:
             site = tmp_path / "block-jax"
             site.mkdir(exist_ok=True)
             (site / "sitecustomize.py").write_text(BLOCK_JAX)
             paths.insert(0, str(site))
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu", "COLUMNS": "80"}
+        return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu", "COLUMNS": "80"} | {
+            "NITRO_TEST_BLOCKED": blocked
+        }
 
     return make
 
 
 @pytest.fixture
-def process(tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Callable[..., subprocess.CompletedProcess[str]]:
+def process(tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Callable[..., Process]:
     """Run `python -m nitro_cli` as a process; `block_jax=True` makes JAX unimportable in it."""
 
-    def call(*words: str, block_jax: bool = False, cwd: Path | None = None, **keywords: Any) -> subprocess.CompletedProcess[str]:
+    def call(*words: str, block_jax: bool = False, cwd: Path | None = None, **keywords: Any) -> Process:
         env = environment(block_jax=block_jax) | keywords.pop("env", {})
         return subprocess.run(
             [sys.executable, "-m", "nitro_cli", *map(str, words)],

@@ -31,7 +31,8 @@ def test_info_is_a_table_for_people(trained, newest, nitro):
 
 def test_verify_finds_one_flipped_bit(trained, newest, nitro, nitro_json):
     assert nitro("checkpoint", "verify", "runs/Probe").exit_code == 0
-    data = max((p for p in (trained / newest).rglob("*") if p.is_file() and p.name != "record.json"), key=lambda p: p.stat().st_size)
+    files = [path for path in (trained / newest).rglob("*") if path.is_file() and path.name != "record.json"]
+    data = max(files, key=lambda path: path.stat().st_size)
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
     data.write_bytes(bytes(content))

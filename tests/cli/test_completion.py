@@ -7,7 +7,8 @@ import pytest
 def complete(process):
     def call(words):
         cword = len(words.split(" ")) - 1
-        done = process(block_jax=True, env={"_NITRO_COMPLETE": "complete_bash", "COMP_WORDS": f"nitro {words}", "COMP_CWORD": str(cword + 1)})
+        asked = {"_NITRO_COMPLETE": "complete_bash", "COMP_WORDS": f"nitro {words}", "COMP_CWORD": str(cword + 1)}
+        done = process(block_jax=True, env=asked)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 

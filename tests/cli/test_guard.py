@@ -50,7 +50,9 @@ def test_an_exception_gives_its_exit_code(error, code):
 
 
 def test_a_nitro_error_says_what_where_why_nearest_and_fix_without_a_traceback(capsys):
-    error = errors.ConfigError("no field 'widht'", where="baseline.toml:3", why="not a field", fix="width = 1", nearest=["width"])
+    error = errors.ConfigError(
+        "no field 'widht'", where="baseline.toml:3", why="not a field", fix="width = 1", nearest=["width"]
+    )
     guarded(leaves(error), Output())
     told = capsys.readouterr()
     assert told.out == ""
@@ -92,7 +94,9 @@ def test_out_of_memory_and_a_full_disk_are_recognised(capsys):
 
 def test_the_users_exception_keeps_its_traceback_with_the_frameworks_frames_folded(tmp_path, capsys):
     hook = tmp_path / "my_hook.py"
-    hook.write_text("import jax\n\ndef loss(x):\n    return jax.jit(inner)(x)\n\ndef inner(x):\n    raise ValueError('bad batch')\n")
+    hook.write_text(
+        "import jax\n\ndef loss(x):\n    return jax.jit(inner)(x)\n\ndef inner(x):\n    raise ValueError('bad batch')\n"
+    )
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("my_hook", hook)

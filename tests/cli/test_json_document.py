@@ -25,14 +25,22 @@ def test_an_element_of_a_list_that_is_not_finite_is_named_by_its_index():
 
 
 def test_arrays_and_paths_become_plain_values():
-    made = json.loads(dumps(document(a=np.arange(3, dtype=np.int32), b=np.float32(0.5), c=Path("runs/x"), d=np.bool_(True))))
+    values = {"a": np.arange(3, dtype=np.int32), "b": np.float32(0.5), "c": Path("runs/x"), "d": np.bool_(True)}
+    made = json.loads(dumps(document(**values)))
     assert made == {"schema": 1, "a": [0, 1, 2], "b": 0.5, "c": "runs/x", "d": True}
+
+
+def branches(inner):
+    return st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4), max_leaves=8))
+@given(st.recursive(leaves, branches, max_leaves=8))
 def test_every_value_gives_strict_json(value):
-    json.loads(dumps(document(value=value)), parse_constant=lambda name: (_ for _ in ()).throw(AssertionError(name)))
+    def refuse(name):
+        raise AssertionError(name)
+
+    json.loads(dumps(document(value=value)), parse_constant=refuse)

@@ -241,7 +241,9 @@ def test_a_step_only_stores(clock):
     assert before in stream.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (12.4, "12 s"), (252, "4:12"), (3723, "1:02:03")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (12.4, "12 s"), (252, "4:12"), (3723, "1:02:03")]
+)
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
 

@@ -65,7 +65,8 @@ def test_presets_check_reports_every_problem_with_file_and_line(probe, nitro, ni
     assert nitro("presets", "check").exit_code == 0
     (probe / "presets" / "Probe" / "bad.toml").write_text('[fields]\nwidht = 1\nmax_epochs = "x"\n')
     made = nitro_json("presets", "check", code=2)
-    assert [(p["line"], p["key"], p["nearest"]) for p in made["problems"]] == [(2, "widht", ["width"]), (3, "max_epochs", [])]
+    found = [(problem["line"], problem["key"], problem["nearest"]) for problem in made["problems"]]
+    assert found == [(2, "widht", ["width"]), (3, "max_epochs", [])]
     result = nitro("presets", "check", "Probe")
     assert result.exit_code == 2
     assert "bad.toml:2" in result.stdout

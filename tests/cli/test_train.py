@@ -13,7 +13,7 @@ def test_train_ends_with_the_history_on_stdout_and_the_run_and_next_commands_on_
     assert "history of Probe" in result.stdout
     assert "mse" in result.stdout
     run = next(path.name for path in (probe / "runs" / "Probe").iterdir() if path.is_dir())
-    assert f"run {run}: runs/Probe/{run}" in result.stderr
+    assert f"run {run} in runs/Probe" in result.stderr
     assert f"nitro resume runs/Probe --run {run} --max-epochs 4" in result.stderr
     assert "nitro evaluate runs/Probe" in result.stderr
     assert result.stderr.count("epoch 1/2  loss") == 1
@@ -32,7 +32,8 @@ def test_train_json_is_one_document_with_its_keys(probe, nitro_json):
 
 
 def test_flags_sets_and_presets_reach_the_run(probe, nitro_json):
-    made = nitro_json("train", "Probe", "--preset", "short", "--set", "width=5", "--max-epochs", "2", "--run-dir", "here/runs")
+    words = ["--preset", "short", "--set", "width=5", "--max-epochs", "2", "--run-dir", "here/runs"]
+    made = nitro_json("train", "Probe", *words)
     assert made["epoch"] == 2
     assert made["run_dir"] == "here/runs"
     config = (probe / "here" / "runs" / made["run"] / "config.toml").read_text()
@@ -59,7 +60,7 @@ def test_a_signal_saves_the_state_and_gives_its_exit_code(probe, nitro, trouble,
     result = nitro("train", "Probe", "--set", f"trouble={trouble}", "--set", "when=1")
     assert result.exit_code == code, result.output
     assert words in result.stderr
-    assert "the state is saved in runs/Probe" in result.stderr
+    assert "; the state is saved" in result.stderr
     assert "nitro resume runs/Probe --run" in result.stderr
     again = nitro("resume", "--set", "trouble=none")
     assert again.exit_code == 0, again.output
@@ -90,7 +91,9 @@ def test_an_exception_in_a_hook_keeps_its_traceback_folded(probe, nitro):
     assert "nitro_cli/run" not in result.stderr
 
 
-@pytest.mark.parametrize(("trouble", "words"), [("memory", "error: out of memory"), ("disk", "error: the disk is full")])
+@pytest.mark.parametrize(
+    ("trouble", "words"), [("memory", "error: out of memory"), ("disk", "error: the disk is full")]
+)
 def test_memory_and_disk_are_recognised(probe, nitro, trouble, words):
     result = nitro("train", "Probe", "--set", f"trouble={trouble}", "--quiet")
     assert result.exit_code == 1

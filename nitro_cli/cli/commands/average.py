@@ -28,13 +28,16 @@ class StateFrom(StrEnum):
 def run(
     output: Output,
     run_dir: RunDir = None,
-    select: Annotated[str, typer.Option("--select", metavar="S", help="Checkpoints to average: last(10), best(5, among=last(20)), epochs(5:10).")] = "last(10)",
+    select: Annotated[
+        str, typer.Option("--select", metavar="S", help="Checkpoints to average: last(10), best(5), epochs(5:10).")
+    ] = "last(10)",
     run_id: RunChoice = None,
     save: Annotated[
-        str | None, typer.Option("--save", metavar="PATH", help="New record to write; below the run's averages/ by default.")
+        str | None,
+        typer.Option("--save", metavar="PATH", help="New record to write; in the run's averages/ by default."),
     ] = None,
-    load_ema: Annotated[bool, typer.Option("--load-ema", help="Average the moving averages instead of the raw weights.")] = False,
-    state: Annotated[StateFrom, typer.Option("--state", help="Checkpoint that gives the layer state.")] = StateFrom.LATEST,
+    load_ema: Annotated[bool, typer.Option("--load-ema", help="Average the EMAs, not the raw weights.")] = False,
+    state: Annotated[StateFrom, typer.Option("--state", help="Which gives the layer state.")] = StateFrom.LATEST,
     evaluate: Annotated[
         str | None, typer.Option("--evaluate", metavar="SPLIT", help="Also evaluate the average on this split.")
     ] = None,
@@ -48,9 +51,7 @@ def run(
     if isinstance(selector, Average):
         raise ConfigError(f"--select {select} is an average already", fix="give the selector inside it")
     target = Path(save) if save is not None else place.path / "averages" / _file_name(select, load_ema)
-    record = average_checkpoints(
-        place.root, place.id, Average(selector, state=state.value), save=target, ema=load_ema
-    )
+    record = average_checkpoints(place.root, place.id, Average(selector, state=state.value), save=target, ema=load_ema)
     facts = record.meta["averaged_from"]
     metrics = _evaluated(output, place, target, evaluate) if evaluate is not None else None
     if output.json:

@@ -17,7 +17,7 @@ def info(output: Output, cache_dir: CacheDir = None) -> int:
     if output.json:
         output.document(path=found.path, entries=found.entries, bytes=found.bytes, writable=found.writable)
         return ExitCode.OK
-    rows = [
+    rows: list[list[object]] = [
         ["directory", found.path or "off"],
         ["programs", found.entries],
         ["size", size(found.bytes)],
@@ -33,5 +33,6 @@ def clear(output: Output, cache_dir: CacheDir = None) -> int:
     if output.json:
         output.document(path=removed.path, entries=removed.entries, bytes=removed.bytes)
     else:
-        output.text(f"removed {removed.entries} programs, {size(removed.bytes)}, from {removed.path or 'nowhere: the cache is off'}")
+        place = removed.path or "nowhere: the cache is off"
+        output.text(f"removed {removed.entries} programs, {size(removed.bytes)}, from {place}")
     return ExitCode.OK

@@ -41,7 +41,8 @@ def info(
     output.show(table(["checkpoint", found.path.name], _facts(found), fold=(1,)))
     metrics = found.meta.get("metrics") or {}
     if metrics:
-        output.show(table(["metric", "value"], [[k, number(v, 6)] for k, v in metrics.items()], right=(1,), title="\nmetrics"))
+        rows = [[name, number(value, 6)] for name, value in metrics.items()]
+        output.show(table(["metric", "value"], rows, right=(1,), title="\nmetrics"))
     if leaves:
         rows = [[name, s.dtype, "x".join(map(str, s.shape)) or "scalar"] for name, s in found.leaves.items()]
         output.show(table(["leaf", "dtype", "shape"], rows, fold=(0,), title="\narrays"))
@@ -85,8 +86,9 @@ def verify(output: Output, path: AnyPath) -> int:
         rows = [["ok" if o.ok else "DAMAGED", o.path, size(o.size) if o.ok else "-"] for o in found]
         output.show(table(["", "checkpoint", "size"], rows, right=(2,), fold=(1,)))
         for outcome in damaged:
-            error = outcome.error
-            output.complain(f"{outcome.path}: {error.why or error.what}" + (f" ({error.where})" if error.where else ""))
+            if (error := outcome.error) is not None:
+                place = f" ({error.where})" if error.where else ""
+                output.complain(f"{outcome.path}: {error.why or error.what}{place}")
     return ExitCode.INTEGRITY if damaged else ExitCode.OK
 
 
@@ -95,7 +97,7 @@ def prune(
     path: RunPath,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", metavar="S", help="Selector of what stays, such as best(3) or last(1); may be repeated."),
+        typer.Option("--keep", metavar="S", help="What stays, such as best(3) or last(1); may be repeated."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     yes: Yes = False,
@@ -108,7 +110,7 @@ def prune(
     from nitro_cli.checkpoints import prune as delete
     from nitro_cli.experiment import parse_selector
 
-    selectors = [parse_selector(text) for text in keep] if keep else None
+    selectors = None if not keep else [_selector(parse_selector(text), text) for text in keep]
     listed = delete(path, keep=selectors)
     total = sum(item.size for item in listed)
     if listed and not dry_run and not yes:
@@ -125,6 +127,12 @@ def prune(
     else:
         output.text(f"deleted {len(gone)} directories, {size(sum(item.size for item in gone))}")
     return ExitCode.OK
+
+
+def _selector(made: Any, text: str) -> Any:
+    if hasattr(made, "selector"):
+        raise ConfigError(f"--keep {text} is an average, which keeps nothing", fix=f"--keep {made.selector!s}")
+    return made
 
 
 def _ask(output: Output, listed: list[Any], total: int) -> None:

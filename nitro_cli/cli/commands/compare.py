@@ -22,7 +22,10 @@ _MISSING = object()
 def run(
     output: Output,
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN", help="Runs: ids, own directories, or run directories (their newest run).", autocompletion=completion.runs)
+        list[str],
+        typer.Argument(
+            metavar="RUN", help="Runs: ids, own directories, or run directories.", autocompletion=completion.runs
+        ),
     ],
     every: Annotated[bool, typer.Option("--all", help="Also the fields that are the same.")] = False,
 ) -> int:
@@ -45,7 +48,8 @@ def run(
     columns = ["", *(place.id for place in places)]
     fold = tuple(range(1, len(columns)))
     keys = list(dict.fromkeys(key for result in results for key in _shown(result)))
-    output.show(table(columns, [[key, *(_shown(r).get(key) for r in results)] for key in keys], fold=fold, title="results"))
+    rows = [[key, *(_shown(result).get(key) for result in results)] for key in keys]
+    output.show(table(columns, rows, fold=fold, title="results"))
     _show_fields(output, columns, configs, differing, "\ndifferent")
     if every:
         _show_fields(output, columns, configs, same, "\nthe same")
@@ -54,7 +58,9 @@ def run(
     return ExitCode.OK
 
 
-def _show_fields(output: Output, columns: list[str], configs: list[dict[str, Any]], names: list[str], title: str) -> None:
+def _show_fields(
+    output: Output, columns: list[str], configs: list[dict[str, Any]], names: list[str], title: str
+) -> None:
     if not names:
         return
     rows = [[name, *(value_text(c[name]) if name in c else "-" for c in configs)] for name in names]
@@ -66,7 +72,8 @@ def _configuration(place: RunPlace) -> dict[str, Any]:
     try:
         document = tomllib.loads(place.config.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise NotFoundError(f"the run {place.id} has no readable configuration", where=str(place.config), why=str(error)) from error
+        what = f"the run {place.id} has no readable configuration"
+        raise NotFoundError(what, where=str(place.config), why=str(error)) from error
     flat: dict[str, Any] = {}
     about = document.get("experiment", {})
     flat |= {key: about[key] for key in ("name", "preset") if key in about}
@@ -110,4 +117,5 @@ def _shown(result: dict[str, Any]) -> dict[str, str]:
     shown = {"status": str(result["status"]), "epochs": str(result["epochs"])}
     if best is not None:
         shown[f"best {best['metric']}"] = number(best["score"], 6)
-    return shown | {f"last {key}": number(value, 6) for key, value in result["last"].items() if key not in ("epoch", "step")}
+    last = {key: value for key, value in result["last"].items() if key not in ("epoch", "step")}
+    return shown | {f"last {key}": number(value, 6) for key, value in last.items()}

@@ -18,7 +18,10 @@ from nitro_cli.errors import ExitCode, NitroError
 
 __all__ = ["run"]
 
-_REQUIRED = ("jax", "jaxlib", "optax", "orbax-checkpoint", "pydantic", "numpy", "typer", "rich", "tomli-w", "filelock", "platformdirs")
+_REQUIRED = (
+    "jax", "jaxlib", "optax", "orbax-checkpoint", "pydantic", "numpy", "typer", "rich", "tomli-w", "filelock",
+    "platformdirs",
+)  # fmt: skip
 _EXTRAS = {
     "flax": "flax", "equinox": "equinox", "plot": "matplotlib", "tensorboard": "tensorboardX", "mlflow": "mlflow",
     "wandb": "wandb", "trackio": "trackio",
@@ -35,7 +38,10 @@ class _Check:
 
 
 def run(output: Output) -> int:
-    """Check the installation: packages, devices, program cache, disk, plugins. The exit code is 1 when something fails."""
+    """Check the installation: packages, devices, program cache, disk, plugins.
+
+    The exit code is 1 when something fails.
+    """
     checks = [*_packages(), *_machine(), *_places(), *_plugins()]
     failing = [check for check in checks if check.status == "FAILS"]
     if output.json:
@@ -60,7 +66,8 @@ def _packages() -> Iterator[_Check]:
             yield _Check(name, kind, "not installed", f"pip install {name}")
     yield _Check("packages", "ok", ", ".join(f"{name} {version}" for name, version in found.items()))
     if found.get("jax", "").rpartition(".")[0] != found.get("jaxlib", "").rpartition(".")[0]:
-        yield _Check("jax and jaxlib", "FAILS", f"{found.get('jax')} and {found.get('jaxlib')}", "pip install -U jax jaxlib")
+        both = f"{found.get('jax')} and {found.get('jaxlib')}"
+        yield _Check("jax and jaxlib", "FAILS", both, "pip install -U jax jaxlib")
     there = [extra for extra, module in _EXTRAS.items() if find_spec(module) is not None]
     missing = [extra for extra in _EXTRAS if extra not in there]
     yield _Check("extras", "ok", f"{', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
@@ -73,11 +80,13 @@ def _machine() -> Iterator[_Check]:
         devices = jax.local_devices()
         total = float(jax.jit(lambda x: (x * 2).sum())(jax.numpy.ones(4)))
     except Exception as error:
-        yield _Check("jax", "FAILS", f"{type(error).__name__}: {error}".splitlines()[0], "see the installation page of JAX")
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        yield _Check("jax", "FAILS", why, "see the installation page of JAX")
         return
     kinds = ", ".join(sorted({device.device_kind for device in devices}))
     works = "computes" if total == 8.0 else f"computes wrongly: {total}"
-    yield _Check("jax", "ok" if total == 8.0 else "FAILS", f"{jax.default_backend()}, {len(devices)} x {kinds}, {works}")
+    status = "ok" if total == 8.0 else "FAILS"
+    yield _Check("jax", status, f"{jax.default_backend()}, {len(devices)} x {kinds}, {works}")
     if jax.default_backend() == "cpu" and Path("/proc/driver/nvidia/version").exists():
         yield _Check("gpu", "note", "there is an NVIDIA driver, and JAX uses the CPU", "pip install -U 'jax[cuda12]'")
 
@@ -97,7 +106,8 @@ def _places() -> Iterator[_Check]:
     little = free < _LITTLE_DISK
     yield _Check("disk", "note" if little else "ok", f"{size(free)} free for {here.absolute()}")
     if not os.access(here, os.W_OK):
-        yield _Check("disk", "FAILS", f"{here.absolute()} cannot be written", "run from another directory, or give --run-dir")
+        fix = "run from another directory, or give --run-dir"
+        yield _Check("disk", "FAILS", f"{here.absolute()} cannot be written", fix)
 
 
 def _plugins() -> Iterator[_Check]:

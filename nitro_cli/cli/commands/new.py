@@ -19,16 +19,14 @@ def run(
     output: Output,
     name: Annotated[str, typer.Argument(help="Name of the project, such as my-experiments.", metavar="NAME")],
     directory: Annotated[
-        str | None, typer.Option("--dir", help="Folder to write it into; the name below here by default.", metavar="DIR")
+        str | None, typer.Option("--dir", help="Folder to write it into; the name by default.", metavar="DIR")
     ] = None,
 ) -> int:
     """Write a plugin project: a package with an experiment, presets, the entry point and tests."""
     names = ProjectNames.of(name)
     folder = Path(directory) if directory is not None else Path(names.distribution)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
-        raise ConfigError(
-            f"{folder} exists and is not empty", where=str(folder), fix="choose another name, or another folder with --dir"
-        )
+        raise ConfigError(f"{folder} exists and is not empty", fix="choose another name, or another folder with --dir")
     files = project_files(names, _requirement())
     for path, text in files.items():
         target = folder / path

@@ -30,10 +30,10 @@ def run(
     run_id: RunChoice = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="M", help="A metric to draw, or all; may be repeated. The monitor by default."),
+        typer.Option("--metric", "-m", metavar="M", help="A metric to draw, or all; may be repeated."),
     ] = None,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="F", help="File to write, its ending choosing the format; <run>/history.png by default.")
+        str | None, typer.Option("--out", "-o", metavar="F", help="File to write; RUN/history.png by default.")
     ] = None,
     x: Annotated[Axis, typer.Option("--x", help="Horizontal axis.")] = Axis.EPOCH,
 ) -> int:

@@ -107,7 +107,10 @@ def new(
     sets: Sets = None,
     unsets: Unsets = None,
     extends: Annotated[
-        str | None, typer.Option("--extends", metavar="P", help="Preset that the new one extends.", autocompletion=completion.presets)
+        str | None,
+        typer.Option(
+            "--extends", metavar="P", help="Preset that the new one extends.", autocompletion=completion.presets
+        ),
     ] = None,
     description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What it is for.")] = "",
     force: Force = False,

@@ -34,7 +34,7 @@ def run(
     output: Output,
     run_dir: RunDir = None,
     run_id: RunChoice = None,
-    from_: Annotated[From, typer.Option("--from", help="Checkpoint to go on from; best branches a new run.")] = From.LATEST,
+    from_: Annotated[From, typer.Option("--from", help="Checkpoint to go on from.")] = From.LATEST,
     sets: Sets = None,
     unsets: Unsets = None,
     cache_dir: CacheDir = None,

@@ -35,7 +35,9 @@ def run(
     run_dir: RunDir = None,
     run_id: RunChoice = None,
     sort: Annotated[Sort, typer.Option("--sort", help="Order; the newest or best first.")] = Sort.WRITTEN,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most N runs per directory.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N runs per directory.")
+    ] = None,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", "-c", help="List the checkpoints of each run.")] = False,
     rescan: Annotated[bool, typer.Option("--rescan", help="Rebuild the manifest from the checkpoints first.")] = False,
 ) -> int:
@@ -98,13 +100,14 @@ def _show(output: Output, root: Path, held: list[RunSummary], *, listed: bool) -
     rows = []
     for summary in held:
         best = summary.best
-        shown = "-" if best is None else f"{best.metric or 'score'} {number(best.score)} (epoch {best.epoch})"
+        shown = None if best is None else f"{best.metric or 'score'} {number(best.score)}"
         epochs = str(max(summary.epochs)) if summary.epochs else "-"
-        rows.append([summary.id, summary.preset, summary.status, epochs, shown, len(summary.checkpoints), age(summary.written)])
-    columns = ["run", "preset", "status", "epoch", "best", "kept", "written"]
+        kept, written = len(summary.checkpoints), age(summary.written)
+        rows.append([summary.id, summary.preset, summary.status, epochs, shown, best and best.epoch, kept, written])
+    columns = ["run", "preset", "status", "epoch", "best", "at", "kept", "written"]
     names = {summary.experiment.rpartition(":")[2] for summary in held}
     title = f"{root}  ({', '.join(sorted(names))})" if names != {root.name} else str(root)
-    output.show(table(columns, rows, right=(3, 5), fold=(1, 4), title=title))
+    output.show(table(columns, rows, right=(3, 5, 6), fold=(1, 4), title=title))
     if listed:
         for summary in held:
             _show_checkpoints(output, summary)
@@ -127,4 +130,5 @@ def _show_checkpoints(output: Output, summary: RunSummary) -> None:
     ]
     branched = f", branched from {summary.parent}" if summary.parent else ""
     title = f"\n{summary.id}{branched}"
-    output.show(table(["", "checkpoint", "epoch", "step", "score", "written"], rows, right=(2, 3), fold=(1,), title=title))
+    columns = ["", "checkpoint", "epoch", "step", "score", "written"]
+    output.show(table(columns, rows, right=(2, 3), fold=(1,), title=title))

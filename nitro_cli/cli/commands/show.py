@@ -80,7 +80,9 @@ def _page(resolved: Resolved, rows: list[FieldRow], *, every_origin: bool, knobs
         lines += ["", "schedules"]
         for key, value in resolved.schedules.items():
             where = resolved.origins.get(f"schedules.{key}") or resolved.origins.get("schedules")
-            lines += textwrap.wrap(f"{key} = {value_text(value)}", width, initial_indent="  ", subsequent_indent="      ")
+            lines += textwrap.wrap(
+                f"{key} = {value_text(value)}", width, initial_indent="  ", subsequent_indent="      "
+            )
             if where is not None:
                 lines += textwrap.wrap(f"from {where}", width, initial_indent="      ", subsequent_indent="      ")
     return lines

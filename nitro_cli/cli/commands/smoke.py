@@ -56,4 +56,7 @@ def _pairs(refs: list[ExperimentRef], preset: str | None) -> list[tuple[Experime
     """Every experiment with every preset; without any preset as it is."""
     if preset is not None:
         return [(ref, preset) for ref in refs]
-    return [(ref, name) for ref in refs for name in (list_presets(ref) or [None])]
+    pairs: list[tuple[ExperimentRef, str | None]] = []
+    for ref in refs:
+        pairs += [(ref, name) for name in list_presets(ref)] or [(ref, None)]
+    return pairs

@@ -17,11 +17,21 @@ _START = "Where to start from"
 
 Resume = Annotated[
     str | None,
-    typer.Option("--resume", metavar="S", help="Continue a checkpoint exactly: a path, run:checkpoint, or auto.", rich_help_panel=_START),
+    typer.Option(
+        "--resume",
+        metavar="S",
+        help="Continue a checkpoint exactly: a path, run:checkpoint, or auto.",
+        rich_help_panel=_START,
+    ),
 ]
 StartWeights = Annotated[
     str | None,
-    typer.Option("--weights", metavar="S", help="Initial weights: a path, run:checkpoint or run:average(last(10)).", rich_help_panel=_START),
+    typer.Option(
+        "--weights",
+        metavar="S",
+        help="Initial weights: a path, run:checkpoint or run:average(last(10)).",
+        rich_help_panel=_START,
+    ),
 ]
 LoadEma = Annotated[
     bool, typer.Option("--load-ema", help="Take the source's averaged weights.", rich_help_panel=_START)
@@ -30,9 +40,14 @@ RestoreOptimizer = Annotated[
     bool, typer.Option("--restore-optimizer", help="Take the optimizer state of --weights too.", rich_help_panel=_START)
 ]
 W0 = Annotated[
-    str, typer.Option("--w0", metavar="W", help="What decay toward w0 means: build_model or weights.", rich_help_panel=_START)
+    str,
+    typer.Option(
+        "--w0", metavar="W", help="What decay toward w0 means: build_model or weights.", rich_help_panel=_START
+    ),
 ]
-Smoke = Annotated[bool, typer.Option("--smoke", help="A tiny run of this experiment, end to end, in a temporary folder.")]
+Smoke = Annotated[
+    bool, typer.Option("--smoke", help="A tiny run of this experiment, end to end, in a temporary folder.")
+]
 
 
 @with_knob_flags()

@@ -13,6 +13,7 @@ from nitro_cli.errors import NitroError
 __all__ = ["error_lines", "folded_traceback", "full_traceback", "styled"]
 
 _FOLDED = {"nitro": "nitro", "typer": "nitro", "jax": "jax"}
+_JAX_OWN = {"UnfilteredStackTrace", "JaxStackTraceBeforeTransformation"}
 _JAX_NOISE = ("For simplicity, JAX has removed its internal frames", "JAX_TRACEBACK_FILTERING", "--------------------")
 
 
@@ -68,7 +69,7 @@ def _chain(exception: BaseException) -> Iterator[tuple[BaseException, str]]:
             current, bridge = current.__context__, "During handling of the above exception, another exception occurred:"
         else:
             current = None
-        if current is not None and type(current).__name__ in {"UnfilteredStackTrace", "JaxStackTraceBeforeTransformation"}:
+        if type(current).__name__ in _JAX_OWN:
             return
 
 

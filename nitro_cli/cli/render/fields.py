@@ -53,7 +53,7 @@ def plain_value(value: Any) -> Any:
     """A field's value as text or plain types: models as tables without what is none, arrays by type and shape."""
     if hasattr(value, "model_dump"):
         return {key: plain_value(inner) for key, inner in dict(value).items() if inner is not None}
-    if hasattr(value, "dtype") and getattr(value, "ndim", 0):
+    if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, dict):
         return {key: plain_value(inner) for key, inner in value.items()}

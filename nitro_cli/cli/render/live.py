@@ -28,10 +28,12 @@ class LiveReporter:
     Args:
         console: where to draw.
         clock: seconds, monotonic.
+        closing: whether the closing text is shown; a command that says more itself leaves it out.
     """
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+    def __init__(self, console: Console, clock: Clock = time.monotonic, *, closing: bool = True) -> None:
         self._console = console
+        self._closing = closing
         self._state = ProgressState(clock)
         self._live: Live | None = None
 
@@ -68,7 +70,7 @@ class LiveReporter:
     def done(self, text: str) -> None:
         """Take the display away and leave the closing text."""
         self.close()
-        if text:
+        if text and self._closing:
             self._console.print(Text(text))
 
     def close(self) -> None:

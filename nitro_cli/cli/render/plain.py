@@ -23,9 +23,18 @@ class PlainReporter:
         write: takes one line without its newline.
         clock: seconds, monotonic.
         heartbeat: whether a thread writes signs of life; without it `tick` can be called by hand.
+        closing: whether the closing text is written; a command that says more itself leaves it out.
     """
 
-    def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic, *, heartbeat: bool = True) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        clock: Clock = time.monotonic,
+        *,
+        heartbeat: bool = True,
+        closing: bool = True,
+    ) -> None:
+        self._closing = closing
         self._write_line = write
         self._clock = clock
         self._heartbeat = heartbeat
@@ -64,7 +73,8 @@ class PlainReporter:
         seconds = self._clock() - since if since is not None else 0.0
         if in_epochs and label == "train":
             running = self._clock() - self._first_step  # the first step waited for its program to be compiled
-            speed = f"{(done - self._first_units) / running:,.0f} steps/s" if done > self._first_units and running > 0 else ""
+            counted = done - self._first_units
+            speed = f"{counted / running:,.0f} steps/s" if counted > 0 and running > 0 else ""
             self._epoch = (epoch, state.max_epochs, seconds, "  ".join(p for p in (numbers, speed) if p))
         elif in_epochs and self._epoch is not None:
             number, last, spent, text = self._epoch
@@ -100,7 +110,7 @@ class PlainReporter:
         """The entry point is over."""
         self._close_epoch()
         self.close()
-        if text:
+        if text and self._closing:
             self.line(text)
 
     def close(self) -> None:

@@ -140,7 +140,9 @@ def scalars_text(items: Iterable[tuple[str, Any]]) -> str:
     """The numbers among `items` as `loss 0.0416  acc 0.981`."""
     shown = []
     for name, value in list(items):
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool):
+            continue
+        if not isinstance(value, int | float):
             if getattr(value, "ndim", None) != 0:
                 continue
             value = value.item()
