@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from nitro_cli import ArrayBatches, Device, Experiment, GraphConst, Mean
 
@@ -97,3 +99,10 @@ class Bare(Experiment):
 def linear(params: Any, state: Any, x: jax.Array) -> tuple[jax.Array, Any]:
     """`x @ kernel + bias`."""
     return x @ params["kernel"] + params["bias"], state
+
+
+class Quick(Tiny):
+    """`Tiny` under stochastic gradient descent with momentum, which compiles quickly and has a state."""
+
+    def optimizer(self, group: str) -> Any:
+        return partial(optax.sgd, momentum=0.9)
