@@ -184,13 +184,20 @@ class _Smoke:
         return "predicts the same"
 
     def _export(self) -> str:
-        from nitro_cli.experiment import has_hook
+        """Write a bundle from the newest checkpoint, load it, and run it on three samples."""
+        import numpy as np
 
-        nitro = self._finished
+        from nitro_cli.experiment import has_hook
+        from nitro_cli.export import export, load_bundle
+
         if not has_hook(self._e, "export_inputs"):
             return "skipped: the experiment has no export hooks"
-        path = nitro.export("bundle", dir=str(self._root.parent / "export"), name="smoke")  # type: ignore[attr-defined]
-        return f"bundle of {sum(1 for _ in Path(path).rglob('*'))} files"
+        nitro = self._handle(self._e.replace(n_devs=1), data={}, weights="latest:latest")
+        bundle = load_bundle(export(nitro, "bundle", dir=self._root.parent / "export", name="smoke"), raw=True)
+        wire = {spec["name"]: np.zeros((3, *spec["shape"][1:]), spec["dtype"]) for spec in bundle.manifest["inputs"]}
+        outputs = bundle(**wire)
+        _expect(all(len(array) == 3 for array in outputs.values()), "the bundle gives outputs of another batch size")
+        return f"bundle with {', '.join(outputs)}"
 
     @property
     def _finished(self) -> Nitro:

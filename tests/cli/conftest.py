@@ -42,6 +42,7 @@ PROBE = textwrap.dedent(
     import errno
     import os
     import signal
+    import threading
 
     import jax.numpy as jnp
     import numpy as np
@@ -75,8 +76,8 @@ PROBE = textwrap.dedent(
             if self.trouble == "nans":
                 y[8] = np.nan
             print("a hook prints", flush=True)
-            if self.trouble == "wait":
-                signal.pause()
+            while self.trouble == "wait":
+                threading.Event().wait(0.05)
             return {name: ArrayBatches({"x": x, "y": y}, batch_size=8) for name in ("train", "val", "test")}
 
         def build_model(self, rng):

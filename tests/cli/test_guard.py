@@ -159,13 +159,14 @@ def script(environment):
 def test_a_signal_with_nothing_to_save_ends_with_143(script, number):
     child = script(
         """
-        import signal, sys
+        import sys, threading
         from nitro_cli.cli.guard import guarded
         from nitro_cli.cli.output import Output
 
         def body():
             print("ready", flush=True)
-            signal.pause()
+            while True:
+                threading.Event().wait(0.05)
 
         sys.exit(guarded(body, Output()))
         """,
