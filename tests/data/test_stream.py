@@ -204,6 +204,27 @@ def test_device_batches_bound_what_is_on_the_device(device):
     assert device < most <= device + 2
 
 
+def test_delivered_batches_are_let_go_while_the_next_is_awaited():
+    armed, release, gone = False, threading.Event(), [threading.Event() for _ in range(3)]
+
+    def build(index):
+        if armed and index == 3:
+            release.wait(5)
+
+    def prepare(index, batch):
+        payload = Payload()
+        weakref.finalize(payload, gone[index].set) if index < 3 else None
+        return payload
+
+    split = inspect_split("train", Prefetch(Numbers(4, build), workers=1))
+    armed = True
+    with split.stream(epoch=1, seed=0, prepare=prepare) as stream:
+        for _ in range(3):
+            next(stream)
+        assert all(event.wait(2) for event in gone)
+        release.set()
+
+
 @pytest.mark.parametrize("device", [1, 2, 3])
 @pytest.mark.parametrize("held", [1, 7])
 def test_device_batches_are_staged_while_the_loop_holds_one(device, held):
