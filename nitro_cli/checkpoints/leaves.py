@@ -148,12 +148,11 @@ def split_leaves(arrays: Mapping[str, Any]) -> tuple[dict[str, LeafSpec], dict[s
             specs[path] = LeafSpec(name, leaf.shape, "empty")
             continue
         key = str(len(stored))
-        # ascontiguousarray would turn a 0-d array into a 1-d one.
-        plain = leaf if leaf.flags.c_contiguous else leaf.copy(order="C")
         if name in _NATIVE:
-            specs[path], stored[key] = LeafSpec(name, leaf.shape, "array", key), plain
+            specs[path], stored[key] = LeafSpec(name, leaf.shape, "array", key), leaf
         else:
-            raw = plain.reshape(-1).view(np.uint8).reshape(*leaf.shape, leaf.dtype.itemsize)
+            flat = np.ascontiguousarray(leaf.reshape(-1))
+            raw = flat.view(np.uint8).reshape(*leaf.shape, leaf.dtype.itemsize)
             specs[path], stored[key] = LeafSpec(name, leaf.shape, "bytes", key), raw
     return specs, stored
 

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_cli.checkpoints import Manifest, ManifestEntry, RunInfo, read_manifest
+from nitro_cli.checkpoints import Manifest, ManifestEntry, RunInfo, manifest, read_manifest
 from nitro_cli.checkpoints.manifest import dump_manifest, load_manifest, update_manifest
 from nitro_cli.errors import IncompatibleError, IntegrityError, NitroWarning, RunNotFoundError
 
@@ -70,6 +71,22 @@ def test_checkpoints_gone_from_the_disk_are_left_out_with_a_warning(tmp_path: Pa
     put(tmp_path, entry("epoch-1"), entry("epoch-2"))
     (tmp_path / RUN / "checkpoints" / "epoch-1").rmdir()
     with pytest.warns(NitroWarning, match="epoch-1"):
+        assert [e.name for e in read_manifest(tmp_path).entries] == ["epoch-2"]
+
+
+def test_a_rotation_between_reading_and_looking_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, entry("epoch-1"))
+    real = manifest.present_names
+
+    def rotated_just_before(*arguments: object) -> object:
+        monkeypatch.setattr(manifest, "present_names", real)
+        put(tmp_path, entry("epoch-2"))
+        (tmp_path / RUN / "checkpoints" / "epoch-1").rmdir()
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(manifest, "present_names", rotated_just_before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         assert [e.name for e in read_manifest(tmp_path).entries] == ["epoch-2"]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import multiprocessing
@@ -31,6 +32,7 @@ from nitro_cli.checkpoints import record as record_module
 from nitro_cli.errors import (
     ConfigError,
     IncompatibleError,
+    IntegrityError,
     LockedError,
     NitroWarning,
     RunNotFoundError,
@@ -190,8 +192,8 @@ def test_a_run_without_a_checkpointer_admits_and_saves_nothing(tmp_path: Path) -
 
 def test_the_newest_resume_point_lasts_until_a_later_checkpoint(tmp_path: Path) -> None:
     with create(tmp_path) as run:
-        save(run, 1, step=3, resume_point=True)
-        save(run, 1, step=6, resume_point=True, name="later", final=True)
+        save(run, 1, 0.5, step=3, resume_point=True)
+        save(run, 1, 0.5, step=6, resume_point=True, name="later", final=True)
         assert on_disk(run) == ["later-resume"]
         (entry,) = run.entries
         assert (entry.resume_point, entry.score, entry.metric) == (True, None, None)
@@ -278,10 +280,46 @@ def test_a_checkpoint_that_cannot_be_deleted_is_deleted_at_the_next_start(
         patch.setattr(reconcile, "remove_tree", stuck)
         with pytest.warns(NitroWarning, match="could not be deleted"):
             save(run, 2, final=True)
-    run.close()
     assert on_disk(run) == ["epoch-1", "epoch-2"]
+    save(run, 3, final=True)
+    run.close()
+    assert on_disk(run) == ["epoch-1", "epoch-3"]
     RunStore.reopen(tmp_path, run.id, checkpointer=KEEP_LAST).close()
-    assert on_disk(run) == ["epoch-2"]
+    assert on_disk(run) == ["epoch-3"]
+
+
+@pytest.mark.parametrize(
+    "hostile", ["{run}/checkpoints/epoch-1", "{run}/run.json", "{run}", "../precious", "/precious"]
+)
+def test_a_manifest_cannot_make_the_next_start_delete_anything_else(tmp_path: Path, hostile: str) -> None:
+    root = tmp_path / "runs"
+    (tmp_path / "precious").mkdir()
+    with create(root) as run:
+        run.write_info({})
+        save(run, 1)
+    document = json.loads((root / "manifest.json").read_text())
+    document["runs"][run.id]["displaced"] = [hostile.format(run=run.id)]
+    (root / "manifest.json").write_text(json.dumps(document))
+    with contextlib.suppress(IntegrityError):
+        RunStore.reopen(root, run.id).close()
+    assert on_disk(run) == ["epoch-1"]
+    assert (run.path / "run.json").is_file()
+    assert (tmp_path / "precious").is_dir()
+
+
+def test_a_deletion_that_ends_half_way_leaves_nothing_under_the_checkpoints_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from nitro_cli.checkpoints.durable import remove_tree
+
+    (tmp_path / "epoch-1").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *arguments, **keywords: None)
+        remove_tree(tmp_path / "epoch-1")
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".deleting-")
 
 
 def test_a_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
@@ -330,7 +368,8 @@ def test_runs_begun_at_once_by_many_processes_get_ids_of_their_own(tmp_path: Pat
 def test_an_id_that_is_taken_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nitro_cli.checkpoints import run_directory
 
-    draws = iter(["aaaaaaaa", "aaaaaaaa", "bbbbbbbb"])
+    (tmp_path / "dddddddd").mkdir()
+    draws = iter(["aaaaaaaa", "aaaaaaaa", "dddddddd", "bbbbbbbb"])
     monkeypatch.setattr(run_directory, "secrets", SimpleNamespace(token_hex=lambda count: next(draws)))
     assert create(tmp_path).id == "aaaaaaaa"
     assert create(tmp_path).id == "bbbbbbbb"
