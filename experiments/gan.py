@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nitro_cli import ArrayBatches, Checkpointer, Dist, Experiment, GraphConst, Mean, Sum, linear
+from nitro_cli import ArrayBatches, Checkpointer, Device, Dist, Experiment, GraphConst, Mean, Sum, linear
 
 __all__ = ["BlobGAN"]
 
@@ -24,7 +24,7 @@ RADIUS, SPREAD = 2.2, 0.9
 MATCH = 0.25
 """A picture counts as a blob when its distance to the nearest template is at most this share of the template's norm."""
 
-ADAM = optax.inject_hyperparams(optax.adam)(learning_rate=5e-4, b1=0.5)
+ADAM = optax.inject_hyperparams(optax.adam)(learning_rate=1e-3, b1=0.5)
 """Both networks' rule; the learning rate that counts is in its state, where the schedules write it."""
 
 
@@ -52,13 +52,16 @@ class BlobGAN(Experiment):
     width: GraphConst[int] = 128
     """Width of the hidden layers of both networks."""
 
+    noise: Device[float] = 0.3
+    """Noise on what the discriminator sees, falling to 0: without it the generator settles on a few modes."""
+
     pictures: int = 8000
     """How many training pictures are made."""
 
     batch_size: int = 100
     """Pictures per step."""
 
-    max_epochs = 30
+    max_epochs = 60
     monitor = ("covered", "max")
     checkpointer = Checkpointer(keep=("best(1)", "last(1)"))
 
@@ -97,24 +100,27 @@ class BlobGAN(Experiment):
         return {name: ADAM.init(params[name]) for name in params}
 
     def schedules(self) -> dict[str, Any]:
-        """Both rates fall to a tenth; the discriminator starts at twice the generator's."""
+        """Both rates and the noise fall over the run; the noise is gone after four fifths of it."""
         return {
-            "opt.generator.learning_rate": linear(5e-4, 5e-5),
-            "opt.discriminator.learning_rate": linear(1e-3, 1e-4),
+            "opt.generator.learning_rate": linear(1e-3, 3e-4),
+            "opt.discriminator.learning_rate": linear(1e-3, 3e-4),
+            "noise": lambda total: lambda step: self.noise * max(0.0, 1 - step / (0.8 * total)),
         }
 
     def train_step(
         self, model: Any, params: Any, opt_state: Any, state: Any, *, image: jax.Array
     ) -> tuple[jax.Array, Any, Any, Any, dict[str, jax.Array]]:
         """One step of the discriminator, then one of the generator against it."""
-        first, second = jax.random.split(model.key)
-        fake = generate(params, state, jax.random.normal(first, (image.shape[0], self.latent)))[0]
+        keys = jax.random.split(model.key, 5)
+        real_noise, fake_noise, later_noise = (self.noise * jax.random.normal(key, image.shape) for key in keys[:3])
+        fake = generate(params, state, jax.random.normal(keys[3], (image.shape[0], self.latent)))[0] + fake_noise
+        image = image + real_noise
         d_loss, d_grads = jax.value_and_grad(discriminator_loss)(params["discriminator"], image, fake)
         d_updates, d_opt = ADAM.update(d_grads, opt_state["discriminator"], params["discriminator"])
         discriminator = optax.apply_updates(params["discriminator"], d_updates)
 
-        z = jax.random.normal(second, (image.shape[0], self.latent))
-        g_loss, g_grads = jax.value_and_grad(generator_loss)(params["generator"], discriminator, z)
+        z = jax.random.normal(keys[4], (image.shape[0], self.latent))
+        g_loss, g_grads = jax.value_and_grad(generator_loss)(params["generator"], discriminator, z, later_noise)
         g_updates, g_opt = ADAM.update(g_grads, opt_state["generator"], params["generator"])
         generator = optax.apply_updates(params["generator"], g_updates)
 
@@ -178,7 +184,7 @@ def discriminator_loss(discriminator: Any, image: jax.Array, fake: jax.Array) ->
     return 0.5 * jnp.mean((real_score - 1) ** 2) + 0.5 * jnp.mean(fake_score**2)
 
 
-def generator_loss(generator: Any, discriminator: Any, z: jax.Array) -> jax.Array:
+def generator_loss(generator: Any, discriminator: Any, z: jax.Array, noise: jax.Array) -> jax.Array:
     """Least squares of the discriminator's score of generated pictures to 1 (equation 2, c = 1)."""
-    fake = jax.nn.sigmoid(apply_perceptron(generator, z))
+    fake = jax.nn.sigmoid(apply_perceptron(generator, z)) + noise
     return 0.5 * jnp.mean((apply_perceptron(discriminator, fake) - 1) ** 2)

@@ -151,6 +151,7 @@ class TrainLoop:
             epoch=epoch,
             seed=parts.seed,
             start=position,
+            state=parts.stream_state if position else None,
             prepare=self._prepare(),
             device_fields=parts.routing.device_fields,
         ) as stream:
@@ -160,6 +161,7 @@ class TrainLoop:
                 group = tuple(_take(items, split.name, at + i) for i in range(accum))
                 signature = group[0].device[0] if accum == 1 else tuple(item.device[0] for item in group)
                 batches = tuple(item.device[1] for item in group)
+                parts.stream_state = group[-1].state
                 hosts = tuple(item.host for item in group) if parts.keep_host_batches else ()
                 pending = self._step(signature, batches, hosts, at, pending)
                 at += accum

@@ -65,6 +65,7 @@ class Parts:
     position: int = 0
     epoch_closed: bool = True
     epoch_sums: tuple[float, int] = (0.0, 0)
+    stream_state: Any = None
     total_steps: int = 0
     width: int | None = None
 

@@ -197,6 +197,7 @@ class Recorder:
             "step": parts.step,
             "position": parts.position,
             "epoch_closed": parts.epoch_closed,
+            "stream_state": None if parts.epoch_closed else parts.stream_state,
             "epoch_loss": {"sum": sums.total, "count": sums.count},
             "batches": parts.splits["train"].batches,
             "accum": e.accum,

@@ -135,6 +135,7 @@ def restore_source(parts: Parts, request: Request) -> None:
         meta = source.record.meta
         parts.step, parts.epoch = meta["step"], meta["epoch"]
         parts.position, parts.epoch_closed = meta["position"], meta["epoch_closed"]
+        parts.stream_state = meta.get("stream_state")
         parts.epoch_sums = (meta["epoch_loss"]["sum"], meta["epoch_loss"]["count"])
 
 

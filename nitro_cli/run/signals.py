@@ -1,0 +1,251 @@
+"""Stop signals, served in every phase: also while the main thread is inside a long call of the compiler.
+
+Python runs a signal handler in the main thread, between two bytecodes; a compile or a long step holds it back for
+minutes. So the signal's number also goes to a watcher thread, which acts where the main thread does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Protocol
+
+__all__ = ["NothingToSave", "Stoppable", "set_leave", "signals"]
+
+STOP_SIGNALS = {
+    getattr(signal, name): name.lower() for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+}
+GRACE_SECONDS = 0.5
+"""How long the main thread has to answer a signal before the watcher takes it to be inside a long call."""
+LEAVING_SECONDS = 20.0
+"""How long the main thread has to unwind once it answered that there is nothing to save."""
+CLEANING_SECONDS = 5.0
+_END = b"\0"
+
+Leave = Callable[[signal.Signals, str], None]
+_leave: Leave | None = None
+_active: weakref.WeakSet[signals] = weakref.WeakSet()
+
+
+class Stoppable(Protocol):
+    """What the signals stop."""
+
+    def stop_asked(self, cause: str) -> bool:
+        """Note the first signal (`sigint`, `sigterm`, `sigusr1`); True when the work will stop by itself and save.
+
+        False when there is nothing to save: then the process leaves.
+        """
+
+    def abandon(self) -> str:
+        """Undo what is half made and say what is left; may be called from another thread, right before the end."""
+
+
+class NothingToSave:
+    """Work that leaves nothing on disk: a setup, an evaluation."""
+
+    def stop_asked(self, cause: str) -> bool:
+        """Leave at once."""
+        return False
+
+    def abandon(self) -> str:
+        """Nothing to undo."""
+        return "there was nothing to save"
+
+
+def set_leave(leave: Leave | None) -> Leave | None:
+    """Give the process to nitro: a watcher ends it by `leave(signal, what_is_left)`, which does not return.
+
+    Without one, a watcher ends the process only by signals that would have ended it without nitro.
+
+    Returns:
+        What was set before.
+    """
+    global _leave
+    previous, _leave = _leave, leave
+    return previous
+
+
+class signals:
+    """While inside, the stop signals become requests to `work`; a second one leaves at once.
+
+    Only the main thread of the main interpreter can own signal handlers: elsewhere nothing is installed. The old
+    handlers come back at the end, and forked children never have these.
+
+    When `work` has nothing to save, the handler from before decides (Python's own raises KeyboardInterrupt, the
+    command line's unwinds), and without one the process leaves by SystemExit.
+    """
+
+    def __init__(self, work: Stoppable) -> None:
+        self._work = work
+        self._previous: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        self._decided = False
+        self._heard = threading.Event()
+        self._leaving = threading.Event()
+        self._ending = threading.Event()
+        self._shields = 0
+        self._held: int | None = None
+        self._ends: tuple[socket.socket, socket.socket] | None = None
+        self._wakeup_before = -1
+
+    def __enter__(self) -> signals:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._watch()
+        _active.add(self)
+        for number in STOP_SIGNALS:
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._ends is None:
+            return
+        for number, handler in self._previous.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        try:
+            signal.set_wakeup_fd(self._wakeup_before)
+        except (ValueError, OSError):
+            signal.set_wakeup_fd(-1)
+        _active.discard(self)
+        _, writing = self._ends
+        self._ends = None
+        with contextlib.suppress(OSError), writing:
+            writing.send(_END)
+
+    def forget(self) -> None:
+        """In a forked child: let go of what belongs to the parent."""
+        for end in self._ends or ():
+            end.close()
+        self._ends = None
+
+    @contextlib.contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Hold a signal back while what is inside must not be cut in two; it is answered at the end."""
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+            if not self._shields and self._held is not None:
+                number, self._held = self._held, None
+                self._answer(number, None)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._heard.set()
+        if self._shields and self._held is None and not self._decided:
+            self._held = number
+            return
+        self._answer(number, frame)
+
+    def _answer(self, number: int, frame: FrameType | None) -> None:
+        if self._first():
+            if self._work.stop_asked(STOP_SIGNALS[number]):
+                return
+            self._leaving.set()
+        elif self._may_end_process(number):
+            # The watcher has it: it is the signal that it answered itself, or the second, at which the process ends.
+            while self._ending.is_set():
+                time.sleep(0.1)
+            return
+        before = self._previous.get(number)
+        if callable(before):
+            before(number, frame)
+            return
+        raise SystemExit(128 + number)
+
+    def _first(self) -> bool:
+        with self._lock:
+            first, self._decided = not self._decided, True
+        return first
+
+    # The watcher
+
+    def _watch(self) -> None:
+        reading, writing = socket.socketpair()
+        writing.setblocking(False)
+        self._ends = (reading, writing)
+        self._wakeup_before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._serve, args=(reading,), name="nitro-signals", daemon=True).start()
+
+    def _serve(self, reading: socket.socket) -> None:
+        count, first = 0, int(signal.SIGTERM)
+        waits: list[float] = []
+        with reading:
+            while True:
+                reading.settimeout(waits[0] if waits else None)
+                try:
+                    numbers = reading.recv(64)
+                except TimeoutError:
+                    waits = self._unanswered(first, last=len(waits) == 1)
+                    continue
+                if not numbers or _END in numbers:
+                    return
+                for number in filter(STOP_SIGNALS.__contains__, numbers):
+                    count += 1
+                    if not self._may_end_process(number):
+                        continue
+                    if count > 1:
+                        self._end_process(number)
+                    first, waits = number, [GRACE_SECONDS, LEAVING_SECONDS]
+
+    def _unanswered(self, number: int, *, last: bool) -> list[float]:
+        """The main thread did not answer a signal, or has not left yet; return how long to wait from here."""
+        if self._heard.is_set():
+            if last:
+                self._end_process(number)
+            return [LEAVING_SECONDS] if self._leaving.is_set() else []
+        if self._first() and not self._work.stop_asked(STOP_SIGNALS[number]):
+            self._end_process(number)
+        return []
+
+    def _may_end_process(self, number: int) -> bool:
+        return _leave is not None or self._previous.get(number) == signal.SIG_DFL
+
+    def _end_process(self, number: int) -> None:
+        self._ending.set()
+        left = ["what was half made could not be cleaned up"]
+
+        def clean() -> None:
+            left[0] = self._work.abandon()
+
+        cleaner = threading.Thread(target=clean, daemon=True)
+        cleaner.start()
+        cleaner.join(CLEANING_SECONDS)
+        _end_children()
+        try:
+            if _leave is not None:
+                _leave(signal.Signals(number), left[0])
+        finally:
+            os._exit(128 + number)
+
+
+def _end_children() -> None:
+    """Loader workers are ended by handlers at the exit of the interpreter, which does not run."""
+    processes = sys.modules.get("multiprocessing")
+    with contextlib.suppress(Exception):
+        for child in processes.active_children() if processes is not None else ():
+            child.terminate()
+
+
+def _forget_in_child() -> None:
+    if not _active:
+        return
+    with contextlib.suppress(ValueError, OSError):
+        signal.set_wakeup_fd(-1)
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    for inherited in list(_active):
+        inherited.forget()
+    _active.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
