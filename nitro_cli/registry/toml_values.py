@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
 
 _ARRAY_LIMIT = 4096
 _ARRAY_TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
+_BLOCK_BYTES = 2**24
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -187,7 +188,8 @@ def content_digest(value: Any) -> str:
     """SHA-256 of a value's content: an array's dtype, shape and bytes, a function's source, else its pickled form."""
     digest = hashlib.sha256(value_type(value).encode())
     if is_array(value) and value.dtype.kind != "O":
-        digest.update(value.tobytes())
+        for block in _blocks(value):
+            digest.update(block)
     elif inspect.isroutine(value) or isinstance(value, type):
         try:
             digest.update(inspect.getsource(value).encode())
@@ -199,3 +201,16 @@ def content_digest(value: Any) -> str:
         except Exception:  # any object may refuse, with any exception
             digest.update(_ADDRESS.sub("", repr(value)).encode())
     return digest.hexdigest()
+
+
+def _blocks(value: Any) -> Iterator[bytes]:
+    """The bytes of an array in C order, a few rows at a time: a field may hold a table of many gigabytes."""
+    import numpy as np
+
+    array = np.asanyarray(value)
+    if array.nbytes <= _BLOCK_BYTES or array.ndim == 0:
+        yield array.tobytes()
+        return
+    rows = max(1, _BLOCK_BYTES * len(array) // array.nbytes)
+    for first in range(0, len(array), rows):
+        yield array[first : first + rows].tobytes()
