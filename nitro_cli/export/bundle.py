@@ -30,6 +30,13 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 PROMISED = timedelta(days=180)
 """How long a serialized program loads for certain: JAX promises six months of backward compatibility."""
 TOLERANCE = 1e-5
+_EXPORTED_FACTS = (
+    "fun_name",
+    "nr_devices",
+    "calling_convention_version",
+    "module_kept_var_idx",
+    "uses_global_constants",
+)
 
 
 @dataclass(frozen=True)
@@ -62,15 +69,13 @@ class BundleBackend:
             _verify(folder, job)
         return job.target
 
-    def _programs(self, job: ExportJob, folder: Path) -> dict[str, str]:
+    def _programs(self, job: ExportJob, folder: Path) -> dict[str, dict[str, Any]]:
         """One program for any batch size, or where that cannot be traced one per fixed size; a text per fixed size."""
         served = job.served
-        programs: dict[str, str] = {}
+        programs: dict[str, dict[str, Any]] = {}
         try:
             (dimension,) = export.symbolic_shape("batch")
-            exported = self._export(served, dimension)
-            (folder / "program.bin").write_bytes(exported.serialize())
-            programs["any"] = "program.bin"
+            programs["any"] = _written(self._export(served, dimension), folder, "program")
         except Exception as error:
             if not _about_symbols(error):
                 raise
@@ -84,8 +89,7 @@ class BundleBackend:
             fixed = self._export(served, size)
             (folder / f"program-b{size}.mlir").write_text(str(fixed.mlir_module()))
             if "any" not in programs:
-                (folder / f"program-b{size}.bin").write_bytes(fixed.serialize())
-                programs[str(size)] = f"program-b{size}.bin"
+                programs[str(size)] = _written(fixed, folder, f"program-b{size}")
         return programs
 
     def _export(self, served: Served, batch: Any) -> Any:
@@ -99,7 +103,7 @@ class BundleBackend:
             ) from error
 
     def _manifest(
-        self, job: ExportJob, programs: Mapping[str, str], postprocess: str | None, folder: Path
+        self, job: ExportJob, programs: Mapping[str, Any], postprocess: str | None, folder: Path
     ) -> dict[str, Any]:
         contract = job.served.contract
         inputs = contract.client_inputs or contract.inputs
@@ -112,6 +116,7 @@ class BundleBackend:
             "exported_at": now.isoformat(timespec="seconds"),
             "valid_until": (now + PROMISED).date().isoformat(),
             "platforms": list(self.platforms),
+            "x64": bool(jax.config.jax_enable_x64),
             "programs": dict(programs),
             "weights": "weights.safetensors",
             "inputs": [spec.as_json() for spec in contract.inputs],
@@ -124,6 +129,18 @@ class BundleBackend:
             "files": {file.name: _facts(file) for file in sorted(folder.iterdir())},
         }
         return {**manifest, "seal": load.seal(manifest)}
+
+
+def _written(exported: Any, folder: Path, name: str) -> dict[str, Any]:
+    """Write a program twice: as `jax.export` serializes it, and as the bare module for where flatbuffers is missing."""
+    (folder / f"{name}.bin").write_bytes(exported.serialize())
+    (folder / f"{name}.stablehlo").write_bytes(exported.mlir_module_serialized)
+    facts = {key: getattr(exported, key) for key in _EXPORTED_FACTS}
+    return {
+        "serialized": f"{name}.bin",
+        "module": f"{name}.stablehlo",
+        "facts": {key: list(value) if isinstance(value, tuple) else value for key, value in facts.items()},
+    }
 
 
 def _facts(file: Path) -> dict[str, Any]:
@@ -140,9 +157,14 @@ def _about_symbols(error: Exception) -> bool:
 def _verify(folder: Path, job: ExportJob) -> None:
     check_same(load.read_safetensors(folder / "weights.safetensors"), job.served.weights, folder)
     bundle = load.load_bundle(folder, raw=True)
+    programs = bundle.manifest["programs"]
     for size, (wire, wanted) in job.expected.items():
-        if "any" in bundle.manifest["programs"] or str(size) in bundle.manifest["programs"]:
+        if "any" in programs or str(size) in programs:
             check_outputs(bundle(*wire), wanted, f"the bundle at batch size {size}")
+    size, key = (min(job.expected), "any") if "any" in programs else (job.batch_sizes[0], str(job.batch_sizes[0]))
+    wire, wanted = job.expected[size]
+    by_hand = load.open_program(folder, bundle.manifest, key, by_hand=True)
+    check_outputs(by_hand.call(job.served.weights, *wire), wanted, "the bundle, loaded without flatbuffers")
 
 
 def check_outputs(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], where: str) -> None:

@@ -146,11 +146,20 @@ def _expected(
     size = min(expected)
     wire, found = expected[size]
     batch = {name: np.asarray(value) for name, value in served.prepare(*wire).items()}
-    own = nitro.predict(batch)
+    own = _predicted(nitro, batch)
     sources = {spec.name: spec for spec in served.contract.outputs}
     predicted = _by_source(own, sources, dict(zip([s.name for s in served.contract.inputs], wire, strict=True)))
     check_outputs(found, predicted, "the exported function, run by hand, against predict")
     return expected
+
+
+def _predicted(nitro: Nitro, batch: Mapping[str, np.ndarray]) -> Any:
+    """What `predict` gives, without fixing the batch size that the handle will predict in."""
+    width = nitro.parts.width
+    try:
+        return nitro.predict(batch)
+    finally:
+        nitro.parts.width = width
 
 
 def _by_source(outputs: Any, specs: Mapping[str, ExportSpec], sent: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,6 +8,8 @@ installed:
     outputs = bundle(image=images)
 """
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import math
@@ -94,9 +96,11 @@ class Bundle:
         wire = self._wire(inputs, named)
         found = self._call(wire)
         outputs = {spec["name"]: np.asarray(found[spec["name"]]) for spec in self.manifest["outputs"]}
-        if self._postprocess is not None:
-            outputs = dict(self._postprocess(outputs))
-        return outputs
+        if self._postprocess is None:
+            return outputs
+        returned = self._postprocess(outputs)
+        check_client(returned, self.manifest["client_outputs"], len(wire[0]))
+        return dict(returned)
 
     def _wire(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[np.ndarray, ...]:
         specs = self.manifest["inputs"]
@@ -121,26 +125,117 @@ class Bundle:
         return tuple(arrays)
 
     def _program(self) -> Any:
-        from jax import export
+        import jax
 
         until = self.manifest["valid_until"]
         if date.today() > date.fromisoformat(until):
-            warnings.warn(f"the program of {self.path} was promised to load until {until}", stacklevel=3)
+            warnings.warn(
+                f"the program of {self.path} was promised to load until {until}; `nitro export --from-bundle` writes it "
+                "anew where nitro and the experiment are installed",
+                stacklevel=4,
+            )
+        programs = self.manifest["programs"]
         opened: dict[str, Any] = {}
 
-        def program(file: str) -> Any:
-            if file not in opened:
-                opened[file] = export.deserialize(bytearray(inside(self.path, file).read_bytes()))
-            return opened[file]
-
         def call(wire: tuple[np.ndarray, ...]) -> Any:
-            programs = self.manifest["programs"]
-            file = programs.get("any") or programs.get(str(len(wire[0])))
-            if file is None:
+            key = "any" if "any" in programs else str(len(wire[0]))
+            if key not in programs:
                 raise BundleError(f"no program for a batch of {len(wire[0])}; there are: {', '.join(programs)}")
-            return program(file).call(self._weights, *wire)
+            with _x64(bool(self.manifest.get("x64"))):
+                if key not in opened:
+                    opened[key] = jax.jit(open_program(self.path, self.manifest, key).call)
+                    self._weights = jax.device_put(self._weights)
+                return opened[key](self._weights, *wire)
 
         return call
+
+
+def open_program(root: Path, manifest: dict[str, Any], key: str, by_hand: bool = False) -> Any:
+    """A program as `jax.export.Exported`.
+
+    `jax.export.deserialize` needs the package flatbuffers, which jax does not bring along. Without it the program is put
+    together from its bare module: an empty function of the same inputs and outputs is exported, and the module takes
+    the place of its own.
+
+    Args:
+        root: the bundle's directory.
+        manifest: its manifest.
+        key: the program's name: `any`, or a batch size.
+        by_hand: put it together even where flatbuffers is installed.
+    """
+    from jax import export
+
+    entry = manifest["programs"][key]
+    try:
+        if not by_hand:
+            return export.deserialize(bytearray(inside(root, entry["serialized"]).read_bytes()))
+    except ImportError:
+        pass
+    except Exception as error:
+        raise BundleError(f"{entry['serialized']} of {root} cannot be read by this jax: {error}") from error
+    return _put_together(root, manifest, key, inside(root, entry["module"]).read_bytes())
+
+
+def _put_together(root: Path, manifest: dict[str, Any], key: str, module: bytes) -> Any:
+    import jax
+    import jax.numpy as jnp
+    from jax import export
+
+    batch = export.symbolic_shape("batch")[0] if key == "any" else int(key)
+    held = read_safetensors(inside(root, manifest["weights"]))
+    weights = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in held.items()}
+    wire = [jax.ShapeDtypeStruct((batch, *s["shape"][1:]), _named_dtype(s["dtype"])) for s in manifest["inputs"]]
+
+    def empty(_: Any, first: Any, *rest: Any) -> Any:
+        made = manifest["outputs"]
+        return {s["name"]: jnp.zeros((first.shape[0], *s["shape"][1:]), _named_dtype(s["dtype"])) for s in made}
+
+    try:
+        template = export.export(jax.jit(empty), platforms=manifest["platforms"])(weights, *wire)
+        facts = manifest["programs"][key]["facts"]
+        changed = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+        return dataclasses.replace(template, mlir_module_serialized=module, **changed)
+    except (TypeError, ValueError) as error:
+        raise BundleError(
+            f"the program of {root} cannot be put together by jax {jax.__version__} (it was exported with "
+            f"{manifest['jax']}): install flatbuffers, or that jax ({error})"
+        ) from error
+
+
+def _x64(wanted: bool) -> Any:
+    import jax
+
+    if jax.config.jax_enable_x64 == wanted:
+        return contextlib.nullcontext()
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(wanted)
+    from jax.experimental import enable_x64  # jax before 0.8
+
+    return enable_x64(wanted)
+
+
+def check_client(returned: Any, specs: Any, batch: int) -> None:
+    """Raise unless what a postprocess returned is what the bundle says a client receives.
+
+    Args:
+        returned: what the postprocess gave: a mapping of names to arrays, such as `{"probabilities": f32[batch, 10]}`.
+        specs: the manifest's `client_outputs`; None in a shape stands for any size.
+        batch: the number of samples.
+    """
+    if not hasattr(returned, "keys"):
+        raise BundleError(f"the postprocess returned {type(returned).__name__}, a mapping of names to arrays was due")
+    names = [spec["name"] for spec in specs]
+    if set(returned) != set(names):
+        raise BundleError(f"the postprocess gives {', '.join(sorted(returned))}; declared are {', '.join(names)}")
+    for spec in specs:
+        array = np.asarray(returned[spec["name"]])
+        want = (batch, *spec["shape"][1:])
+        fits = array.ndim == len(want) and all(w in (None, n) for n, w in zip(array.shape, want))  # noqa: B905
+        if array.dtype.name != spec["dtype"] or not fits:
+            raise BundleError(
+                f"the postprocess gives {spec['name']} as {array.dtype.name}{list(array.shape)}, declared is "
+                f"{spec['dtype']}{list(want)}"
+            )
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
@@ -153,7 +248,9 @@ def read_manifest(root: Path) -> dict[str, Any]:
         raise BundleError(f"{root / MANIFEST} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "nitro-bundle":
         raise BundleError(f"{root / MANIFEST} is no manifest of a bundle")
-    if manifest.get("format", 0) > FORMAT:
+    if not isinstance(manifest.get("format"), int):
+        raise BundleError(f"{root / MANIFEST} names no format")
+    if manifest["format"] > FORMAT:
         raise BundleError(
             f"the bundle has format {manifest['format']} (nitro {manifest.get('nitro')}), this loader reads {FORMAT}"
         )
@@ -176,6 +273,12 @@ def verify(root: Path, manifest: dict[str, Any]) -> None:
     sealed = {key: value for key, value in manifest.items() if key != "seal"}
     if seal(sealed) != manifest.get("seal"):
         raise BundleError(f"{root / MANIFEST} was changed after the export")
+    used = [manifest["weights"], manifest["postprocess"], manifest["patch"], "provenance.json", "config.toml"]
+    used += [entry[part] for entry in manifest["programs"].values() for part in ("serialized", "module")]
+    for name in used:
+        if name is not None and name not in manifest["files"]:
+            inside(root, name)
+            raise BundleError(f"{name} of the bundle {root} has no digest in its {MANIFEST}")
     for name, facts in manifest["files"].items():
         path = inside(root, name)
         if not path.is_file():
@@ -198,7 +301,10 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     (length,) = struct.unpack("<Q", data[:8])
     if length > len(data) - 8:
         raise BundleError(f"{path} is truncated")
-    header = json.loads(data[8 : 8 + length])
+    try:
+        header = json.loads(data[8 : 8 + length])
+    except ValueError:
+        raise BundleError(f"{path} is no safetensors file") from None
     body = memoryview(data)[8 + length :]
     arrays = {}
     for name, entry in header.items():
@@ -215,11 +321,15 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 def _dtype(name: str) -> Any:
     if name not in _DTYPES:
         raise BundleError(f"unknown dtype {name} in the weights")
-    if _DTYPES[name].startswith(("bfloat", "float8")):
+    return _named_dtype(_DTYPES[name])
+
+
+def _named_dtype(name: str) -> Any:
+    if name.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _DTYPES[name]))
-    return np.dtype(_DTYPES[name])
+        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)
 
 
 def _postprocess(path: Path) -> Any:

@@ -40,6 +40,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
         ) from error
     held = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     save_file(held, path, metadata=dict(metadata))
+    path.chmod(0o644)  # the library makes a file that only its owner can read
 
 
 def check_same(found: Mapping[str, Any], wanted: Mapping[str, np.ndarray], where: Path) -> None:
