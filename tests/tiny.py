@@ -106,3 +106,16 @@ class Quick(Tiny):
 
     def optimizer(self, group: str) -> Any:
         return partial(optax.sgd, momentum=0.9)
+
+
+def stop_after(nitro: Any, steps: int) -> None:
+    """Make the handle's next `train()` stop by request once `steps` steps were dispatched."""
+    stop = nitro.stop
+    pending = stop.pending
+
+    def watched() -> bool:
+        if nitro.step >= steps:
+            stop.ask("request")
+        return pending()
+
+    stop.pending = watched

@@ -126,7 +126,7 @@ def _apply(jaxpr: Any, equation: Any, read: Any) -> list[Any]:
     """Run one equation, as a program of its own."""
     variables = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, core.Literal)))
     outputs = [v for v in equation.outvars if not isinstance(v, core.DropVar)]
-    single = core.Jaxpr([], variables, outputs, [equation], effects=equation.effects, debug_info=None)
+    single = core.Jaxpr([], variables, outputs, [equation], effects=equation.effects, debug_info=jaxpr.debug_info)
     found = iter(jax.core.eval_jaxpr(single, [], *(read(variable) for variable in variables)))
     return [None if isinstance(v, core.DropVar) else next(found) for v in equation.outvars]
 
