@@ -170,6 +170,11 @@ class RunStore:
         self.close()
 
     @property
+    def closed(self) -> bool:
+        """Whether the run was let go of."""
+        return self._closed
+
+    @property
     def entries(self) -> tuple[ManifestEntry, ...]:
         """This run's committed checkpoints, in the order they were committed."""
         return load_manifest(self.root).of_run(self.id)

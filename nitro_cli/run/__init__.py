@@ -12,6 +12,7 @@ from nitro_cli.run.progress import (
     set_progress_reporter,
 )
 from nitro_cli.run.report import Band, SetupReport
+from nitro_cli.run.signals import NothingToSave, set_leave, signals
 from nitro_cli.run.snapshot import flatten, path_text, unflatten
 from nitro_cli.run.stopping import StopRule
 
@@ -19,6 +20,7 @@ __all__ = [
     "Band",
     "DeviceReport",
     "Nitro",
+    "NothingToSave",
     "Phase",
     "PhaseName",
     "Reporter",
@@ -32,8 +34,10 @@ __all__ = [
     "register_phase_monitor",
     "set_default_reporter",
     "set_exporter",
+    "set_leave",
     "set_progress_reporter",
     "setup_devices",
+    "signals",
     "train",
     "unflatten",
     "unregister_phase_monitor",

@@ -196,17 +196,17 @@ class Nitro:
     @property
     def logger(self) -> Any:
         """The live logger, or None before training and without logging."""
-        return self._session.recorder.logger if self._session is not None else None
+        return self._session.logger if self._session is not None else None
 
     @property
     def run_id(self) -> str | None:
         """The id of the run this handle writes, or None before the first `train()`."""
-        return self._session.recorder.store.id if self._session is not None else None
+        return self._session.run_id if self._session is not None else None
 
     @property
     def run_path(self) -> Path | None:
         """The directory of the run this handle writes, or None before the first `train()`."""
-        return self._session.recorder.store.path if self._session is not None else None
+        return self._session.run_path if self._session is not None else None
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -249,9 +249,10 @@ class Nitro:
                 "resume=(run, 'latest') to continue",
             )
         with self._working():
-            own_run = self.run_id
-            self.stop_reason = None
-            self._session = TrainingSession(self, own_run)
+            before, self.stop_reason = self._session, None
+            if before is not None:
+                self.stop = StopRequest()
+            self._session = TrainingSession(self, before)
             self.stop_reason = self._session.run()
             self._sealed = self._session.restore_best(self.request.restore_best)
         return self

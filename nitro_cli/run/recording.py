@@ -5,10 +5,11 @@ Nothing here is made before the first `train()`; no other entry point makes a ru
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,57 @@ from nitro_cli.tracking import JsonLinesWriter, logger_identity, open_logger, re
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
     from nitro_cli.run.loop import EpochSums
+    from nitro_cli.run.restore import Source
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "RunPlace", "continued_ref"]
 
 LOG, HISTORY = "metrics.jsonl", "history.jsonl"
+
+
+@dataclass(frozen=True)
+class RunPlace:
+    """Where a run is written: made or taken over, locked, and nothing in it changed yet.
+
+    Attributes:
+        store: the run's directory, locked.
+        continued: whether the run was there before.
+        resumed: the source of a resume, whose record the run goes on from; None for a handle that trains again.
+    """
+
+    store: RunStore
+    continued: bool
+    resumed: Source | None
+
+    @classmethod
+    def open(cls, nitro: Nitro, own_run: str | None) -> RunPlace:
+        """Make a new run, or take one over.
+
+        A resume continues the run whose newest record it starts from, and branches a new run off any other; a handle
+        that trains again continues its own run, `own_run`.
+
+        Raises:
+            LockedError: another process is at work on the run.
+            StorageError: the directory cannot be written.
+        """
+        parts, monitor = nitro.parts, nitro.parts.monitor
+        words: dict[str, Any] = {
+            "checkpointer": parts.experiment.checkpointer,
+            "metric": monitor.metric if monitor is not None else None,
+            "mode": monitor.mode if monitor is not None else None,
+        }
+        if own_run is not None:
+            return cls(RunStore.reopen(nitro.run_dir, own_run, **words), True, None)
+        source = parts.source
+        resumed = source if source is not None and source.kind == "resume" else None
+        ref = continued_ref(resumed, nitro.run_dir)
+        if ref is not None:
+            assert ref.run is not None
+            return cls(RunStore.reopen(nitro.run_dir, ref.run, ref.entry, **words), True, resumed)
+        parent = None
+        if resumed is not None and resumed.ref is not None:
+            parent = resumed.ref.parent_of_run_in(nitro.run_dir)
+        words |= {"experiment": nitro.import_path, "preset": parts.preset, "parent": parent, "seed": parts.seed}
+        return cls(RunStore.create(nitro.run_dir, **words), False, resumed)
 
 
 @dataclass
@@ -49,46 +97,17 @@ class Recorder:
     config: str = ""
 
     @classmethod
-    def open(cls, nitro: Nitro, own_run: str | None) -> Recorder:
-        """Make a new run, or continue one.
+    def open(cls, nitro: Nitro, place: RunPlace) -> Recorder:
+        """Write what a run has from its first moment: configuration, provenance, the log's head.
 
-        A resume continues the run whose newest record it starts from, and branches a new run off any other; a handle
-        that trains again continues its own run, `own_run`.
+        A continued run's log and history are first cut to what its record counted.
+
+        Raises:
+            StorageError: the directory cannot be written, or the disk is too small for what retention keeps.
         """
+        store, continued = place.store, place.continued
         parts, e = nitro.parts, nitro.parts.experiment
-        source = parts.source
-        resumed = source if source is not None and source.kind == "resume" else None
-        monitor = parts.monitor
-        words: dict[str, Any] = {
-            "checkpointer": e.checkpointer,
-            "metric": monitor.metric if monitor is not None else None,
-            "mode": monitor.mode if monitor is not None else None,
-        }
-        ref = resumed.ref if resumed is not None else None
-        continued = own_run is not None or _continues(ref, nitro.run_dir)
-        if own_run is not None:
-            store = RunStore.reopen(nitro.run_dir, own_run, **words)
-        elif continued:
-            assert ref is not None
-            assert ref.run is not None
-            store = RunStore.reopen(nitro.run_dir, ref.run, ref.entry, **words)
-        else:
-            parent = str(resumed.path) if resumed is not None else None
-            words |= {"experiment": nitro.import_path, "preset": parts.preset, "parent": parent, "seed": parts.seed}
-            store = RunStore.create(nitro.run_dir, **words)
-        try:
-            return cls._fill(nitro, store, continued, resumed if own_run is None else None)
-        except BaseException:
-            if continued:
-                store.close()
-            else:
-                store.discard()
-            raise
-
-    @classmethod
-    def _fill(cls, nitro: Nitro, store: RunStore, continued: bool, resumed: Any) -> Recorder:
-        parts, e = nitro.parts, nitro.parts.experiment
-        meta = resumed.record.meta if resumed is not None else {}
+        meta = place.resumed.record.meta if place.resumed is not None else {}
         if continued:
             for name, size in meta.get("log_bytes", {}).items():
                 truncate_to(store.path / name, size)
@@ -240,28 +259,44 @@ class Recorder:
         path = str(nitro.run_dir / chosen.path)
         return {"score": chosen.score, "metric": metric, "mode": mode, "checkpoint": path, "epoch": chosen.epoch}
 
-    def close(self, status: str) -> None:
-        """Wait for the last write, record how the run ended, and let go of the files."""
-        try:
-            self.store.wait()
-        except BaseException:
+    def close(self, status: str | None) -> None:
+        """Wait for the last write, record how the run ended, and let go of the files.
+
+        Args:
+            status: the stop reason; None for a run that was interrupted, which stays `running` with its lock free.
+
+        Raises:
+            StorageError: the last checkpoint could not be written: the run ends as `error`.
+        """
+        problems: list[Exception] = []
+
+        def attempt(step: Callable[..., object], *args: Any) -> None:
+            try:
+                step(*args)
+            except Exception as problem:
+                problems.append(problem)
+
+        attempt(self.store.wait)
+        if problems:
             status = "error"
-            raise
-        finally:
-            if self.logger is not None:
-                self.logger.finish(status)
-            self.history.close()
-            self.store.set_status(status)
-            self.store.close()
+        if self.logger is not None:
+            attempt(self.logger.finish, status or "interrupted")
+        attempt(self.history.close)
+        if status is not None:
+            attempt(self.store.set_status, status)
+        attempt(self.store.close)
+        if problems:
+            raise problems[0]
 
     def discard(self) -> None:
         """Remove a run that never finished a step."""
         if self.logger is not None:
-            self.logger.finish("error")
+            with contextlib.suppress(Exception):
+                self.logger.finish("error")
         self.history.close()
-        self.store.discard()
 
 
-def _continues(ref: CheckpointRef | None, run_dir: Path) -> bool:
-    """Whether training on from `ref` continues its run: it is the newest of a run of this very directory."""
-    return ref is not None and ref.newest and ref.root is not None and ref.root.resolve() == run_dir.resolve()
+def continued_ref(resumed: Source | None, run_dir: Path) -> CheckpointRef | None:
+    """The record whose run training goes on in: the newest of a run of this very directory; None starts a new run."""
+    ref = resumed.ref if resumed is not None else None
+    return ref if ref is not None and ref.continues(run_dir) else None

@@ -86,7 +86,7 @@ class signals:
     def __init__(self, work: Stoppable) -> None:
         self._work = work
         self._previous: dict[int, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._decided = False
         self._heard = threading.Event()
         self._leaving = threading.Event()
@@ -97,15 +97,33 @@ class signals:
         self._wakeup_before = -1
 
     def __enter__(self) -> signals:
+        self.enter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.leave()
+
+    @contextlib.contextmanager
+    def entered_until_error(self) -> Iterator[None]:
+        """Enter, and leave again only if what is inside fails; the caller leaves otherwise."""
+        self.enter()
+        try:
+            yield
+        except BaseException:
+            self.leave()
+            raise
+
+    def enter(self) -> None:
+        """Install the handlers."""
         if threading.current_thread() is not threading.main_thread():
-            return self
+            return
         self._watch()
         _active.add(self)
         for number in STOP_SIGNALS:
             self._previous[number] = signal.signal(number, self._handle)
-        return self
 
-    def __exit__(self, *exc: object) -> None:
+    def leave(self) -> None:
+        """Give the handlers back; twice is no error."""
         if self._ends is None:
             return
         for number, handler in self._previous.items():

@@ -1,23 +1,18 @@
-"""When a run stops: early stopping, time, signals and requests."""
+"""When a run stops: early stopping, time, and requests."""
 
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from types import FrameType
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import check_scalar
 
-__all__ = ["EarlyStop", "StopRequest", "StopRule", "signals"]
-
-STOP_SIGNALS = {signal.SIGINT: "sigint", signal.SIGTERM: "sigterm", signal.SIGUSR1: "sigusr1"}
+__all__ = ["EarlyStop", "StopRequest", "StopRule"]
 
 
 @runtime_checkable
@@ -98,44 +93,3 @@ class StopRequest:
         if self.cause is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self.cause = "max_time"
         return self.cause is not None
-
-
-class signals:
-    """While inside, the stop signals become requests; a second one leaves at once.
-
-    Only the main thread of the main interpreter can own signal handlers: elsewhere nothing is installed. The old
-    handlers come back at the end.
-
-    Args:
-        on_first: told the cause (`sigint`, ...) of the first signal; it returns True when the run will stop by itself,
-            False when there is nothing to wait for: then the handler from before decides, and without one the process
-            leaves by SystemExit.
-    """
-
-    def __init__(self, on_first: Callable[[str], bool]) -> None:
-        self._on_first = on_first
-        self._previous: dict[signal.Signals, Any] = {}
-        self._seen = False
-
-    def __enter__(self) -> signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in STOP_SIGNALS:
-                self._previous[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous.clear()
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        which = signal.Signals(number)
-        if not self._seen:
-            self._seen = True
-            if self._on_first(STOP_SIGNALS[which]):
-                return
-        before = self._previous.get(which)
-        if callable(before):
-            before(number, frame)
-            return
-        raise SystemExit(128 + number)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,9 +20,10 @@ from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
-from nitro_cli.run.recording import Recorder
+from nitro_cli.run.recording import Recorder, RunPlace, continued_ref
 from nitro_cli.run.restore import load_source, with_weights
-from nitro_cli.run.stopping import EarlyStop, StopRule, signals
+from nitro_cli.run.signals import signals
+from nitro_cli.run.stopping import EarlyStop, StopRule
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -34,70 +37,149 @@ class TrainingSession:
     The loop asks the session for everything that is not a step: validation, stop rules, logging, saving.
     """
 
-    def __init__(self, nitro: Nitro, own_run: str | None) -> None:
+    def __init__(self, nitro: Nitro, before: TrainingSession | None) -> None:
+        """Take over or make the run on disk.
+
+        Args:
+            nitro: the handle to train.
+            before: the session of the handle's last `train()`, whose run and counters this one continues.
+        """
         self.nitro = nitro
         self._shapes_told = False
         self._saved_at: tuple[int, int] | None = None
         self._told: set[str] = set()
         self._stop_rule = self._build_stop_rule()
-        if own_run is None:
+        if before is None:
             self._continue_record()
-        self.recorder = Recorder.open(nitro, own_run)
-        self._loop = TrainLoop(nitro, self, self._plan())
+        elif before._stop_rule is not None:
+            self._stop_rule = before._stop_rule
+        own_run = before.run_id if before is not None else None
+        self._ended = self._end_reason()
+        self._compiled = False
+        self._closing = threading.Lock()
+        self._place: RunPlace | None = None
+        self._recorder: Recorder | None = None
+        self._loop: TrainLoop | None = None
+        self._signals = signals(self)
+        if self._ended is not None and own_run is None and continued_ref(nitro.parts.source, nitro.run_dir) is None:
+            return
+        with self._signals.entered_until_error():
+            with self._signals.shielded():
+                self._place = RunPlace.open(nitro, own_run)
+            try:
+                self._recorder = Recorder.open(nitro, self._place)
+                self._loop = TrainLoop(nitro, self, self._plan())
+            except BaseException as error:
+                self._failed(error)
+                raise
+
+    @property
+    def recorder(self) -> Recorder:
+        """The run on disk."""
+        assert self._recorder is not None
+        return self._recorder
+
+    @property
+    def logger(self) -> Any:
+        """The live logger, or None."""
+        return self._recorder.logger if self._recorder is not None else None
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run; None where there was nothing to train and no run was made for it."""
+        return self._place.store.id if self._place is not None else None
+
+    @property
+    def run_path(self) -> Path | None:
+        """The directory of the run, or None likewise."""
+        return self._place.store.path if self._place is not None else None
 
     def run(self) -> str:
         """Train, and leave the run in the state that how it ended asks for; return the stop reason."""
-        nitro = self.nitro
-        reason = "error"
+        nitro, loop = self.nitro, self._loop
         try:
-            if self._nothing_to_do():
-                source = nitro.parts.source
-                reason = (source.record.meta.get("stop_reason") if source is not None else None) or "completed"
-                return reason
-            nitro.stop.limit(nitro.parts.experiment.max_time)
-            with signals(self._signalled):
-                reason = self._loop.run()
-            nitro.set_phase(Phase(PhaseName.DONE))
-            return reason
+            if loop is None:
+                assert self._ended is not None
+                return self._ended
+            if self._ended is None:
+                nitro.stop.limit(nitro.parts.experiment.max_time)
+            reason = self._ended or loop.run()
+            self._close(reason)
         except BaseException as error:
             self._failed(error)
             raise
         finally:
+            self._signals.leave()
             nitro.release()
-            self._close(reason)
+        nitro.set_phase(Phase(PhaseName.DONE))
+        return reason
 
-    def _nothing_to_do(self) -> bool:
-        """A record already at its end trains nothing: say what to change."""
+    def _end_reason(self) -> str | None:
+        """Why there is nothing to train, if so: a record already at its end. What to change is said."""
         nitro, e = self.nitro, self.nitro.parts.experiment
-        if nitro.epoch >= e.max_epochs and nitro.parts.epoch_closed:
-            _say(f"the run is already at epoch {nitro.epoch} of max_epochs = {e.max_epochs}: raise max_epochs to go on")
-            return True
         source = nitro.parts.source
-        if source is not None and source.kind == "resume" and source.record.meta.get("stop_reason") == "early_stop":
-            rule = self._stop_rule
-            if isinstance(rule, EarlyStop) and rule.wait >= rule.rule.patience:
-                _say(
-                    f"the run stopped early at epoch {nitro.epoch}, and the rule has not changed: raise "
-                    "early_stop.patience or unset early_stop to go on"
-                )
-                return True
-        return False
+        meta = source.record.meta if source is not None and source.kind == "resume" else {}
+        if nitro.epoch > e.max_epochs or (nitro.epoch == e.max_epochs and nitro.parts.epoch_closed):
+            _say(f"the run is already at epoch {nitro.epoch} of max_epochs = {e.max_epochs}: raise max_epochs to go on")
+            return str(meta.get("stop_reason") or "completed")
+        if meta.get("stop_reason") == "early_stop" and self._exhausted():
+            _say(
+                f"the run stopped early at epoch {nitro.epoch}, and the rule has not changed: raise "
+                "early_stop.patience or unset early_stop to go on"
+            )
+            return "early_stop"
+        return None
 
-    def _signalled(self, cause: str) -> bool:
-        """A stop signal: with a step behind us the run stops at the next boundary, before that it just leaves."""
+    def _exhausted(self) -> bool:
+        rule = self._stop_rule
+        return isinstance(rule, EarlyStop) and rule.wait >= rule.rule.patience
+
+    # What the signals ask for
+
+    def stop_asked(self, cause: str) -> bool:
+        """A first signal: from the first step on the run stops at the next boundary, before that it just leaves."""
         self.nitro.stop.ask(cause)
-        return self._loop.steps_dispatched > 0
+        return self._compiled
+
+    def abandon(self) -> str:
+        """The process ends now: remove a run that has finished no step; what was committed is whole as it is."""
+        place = self._place
+        if place is None:
+            return "there was nothing to save"
+        if not self._worth_keeping():
+            if self._closing.acquire(timeout=1):
+                place.store.discard()
+            return "there was nothing to save, and no run is left behind"
+        return f"the last checkpoint committed in {place.store.path} is whole"
+
+    def _worth_keeping(self) -> bool:
+        place, loop = self._place, self._loop
+        return place is not None and (place.continued or (loop is not None and loop.steps_finished > 0))
 
     def _failed(self, error: BaseException) -> None:
+        """Leave the run as an error, or interrupted as it is, or not at all where it never finished a step."""
         self.nitro.set_phase(Phase(PhaseName.FAILED))
+        with self._closing, self._signals.shielded():
+            place, recorder = self._place, self._recorder
+            if place is None or place.store.closed:
+                return
+            try:
+                if not self._worth_keeping():
+                    if recorder is not None:
+                        recorder.discard()
+                    place.store.discard()
+                    self._place = self._recorder = None
+                elif recorder is not None:
+                    recorder.close("error" if isinstance(error, Exception) else None)
+                else:
+                    place.store.close()
+            except Exception as also:
+                if also is not error:
+                    _say(f"the run could not be closed: {also}")
 
     def _close(self, reason: str) -> None:
         nitro = self.nitro
-        finished = self._loop.steps_finished > 0 or self.recorder.continued
-        if reason == "error" and not finished:
-            self.recorder.discard()
-            return
-        with Progress.phase("saving"):
+        with self._closing, self._signals.shielded(), Progress.phase("saving"):
             self.recorder.close(reason)
         nitro.state_saved = self._saved_at == (nitro.step, nitro.parts.position)
         Progress.call("done", f"{reason}: {nitro.epoch}/{nitro.parts.experiment.max_epochs} epochs")
@@ -203,6 +285,7 @@ class TrainingSession:
 
     def note_train_shape(self, signature: Any, known: Mapping[Any, Program], program: Program) -> None:
         """Say once that batches of another shape cost another compile, naming what differed."""
+        self._compiled = True
         if known and not self._shapes_told:
             self._shapes_told = True
             first = next(iter(known))
@@ -223,13 +306,16 @@ class TrainingSession:
         if purpose in self._told:
             return
         self._told.add(purpose)
+        if self._recorder is None:
+            return
         self.recorder.write_run_json(self.nitro)
         if self.recorder.logger is not None:
             self.recorder.logger.log_other(f"program/{purpose}", program_facts(self.nitro.programs[purpose]))
 
     def device_changed(self) -> None:
         """A Device field of the live handle has a new value."""
-        self._loop.device_changed()
+        if self._loop is not None:
+            self._loop.device_changed()
 
     def restore_best(self, wanted: Any) -> str | None:
         """End holding the best checkpoint's weights, or an `Average`'s, if asked; returns what they are, or None."""
@@ -248,7 +334,7 @@ class TrainingSession:
 
     def best(self) -> dict[str, Any] | None:
         """Score, metric, mode and path of the best checkpoint of the run, or None."""
-        return self.recorder.best(self.nitro)
+        return self._recorder.best(self.nitro) if self._recorder is not None else None
 
     # Rules and their counters
 
