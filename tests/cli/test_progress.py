@@ -144,6 +144,7 @@ def test_the_fraction_is_that_of_the_run_with_the_epoch_interpolated(clock):
 def test_the_time_left_is_that_of_the_run_and_ignores_what_came_before_the_first_step(clock):
     state = ProgressState(clock)
     state.begin("train", 100, 1, 4)
+    state.sample(clock())
     clock.move(1000.0)  # a compile
     state.done = 1
     state.sample(clock())
