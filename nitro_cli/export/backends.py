@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,14 +13,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from nitro_cli.errors import ConfigError, NotFoundError, nearest
+from nitro_cli.errors import ConfigError, NitroWarning, NotFoundError, nearest
 from nitro_cli.export.program import Served
 
-__all__ = ["GROUP", "ExportBackend", "ExportJob", "backend_names", "find_backend"]
+__all__ = ["GROUP", "ExportBackend", "ExportJob", "backend_names", "find_backend", "without_postprocess"]
 
 GROUP = "nitro.export_backends"
 _OWN = {
     "bundle": "nitro_cli.export.bundle:BundleBackend",
+    "savedmodel": "nitro_cli.export.savedmodel:SavedModelBackend",
     "safetensors": "nitro_cli.export.tensors:SafetensorsBackend",
 }
 
@@ -58,6 +60,17 @@ class ExportBackend(Protocol):
 
     def write(self, job: ExportJob) -> Path:
         """Write the artefact and verify it in its own runtime; nothing may be left behind by a failure."""
+
+
+def without_postprocess(job: ExportJob, artefact: str) -> None:
+    """Say that an artefact leaves the postprocess behind and what a client gets instead."""
+    if job.served.contract.postprocess is not None:
+        names = ", ".join(spec.name for spec in job.served.contract.outputs)
+        warnings.warn(
+            f"{artefact} cannot carry the postprocess: a client receives the program's own outputs, {names}",
+            NitroWarning,
+            stacklevel=3,
+        )
 
 
 def backend_names() -> list[str]:

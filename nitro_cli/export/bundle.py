@@ -13,23 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax import export
 
-from nitro_cli.errors import ConfigError, IntegrityError, NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.export import load
+from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob
 from nitro_cli.export.program import Served
 from nitro_cli.export.repository import PATCH
 from nitro_cli.export.tensors import check_same, write_safetensors
 from nitro_cli.export.writing import new_directory
 
-__all__ = ["BundleBackend", "check_outputs"]
+__all__ = ["BundleBackend"]
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 PROMISED = timedelta(days=180)
 """How long a serialized program loads for certain: JAX promises six months of backward compatibility."""
-TOLERANCE = 1e-5
 _EXPORTED_FACTS = (
     "fun_name",
     "nr_devices",
@@ -165,19 +164,3 @@ def _verify(folder: Path, job: ExportJob) -> None:
     wire, wanted = job.expected[size]
     by_hand = load.open_program(folder, bundle.manifest, key, by_hand=True)
     check_outputs(by_hand.call(job.served.weights, *wire), wanted, "the bundle, loaded without flatbuffers")
-
-
-def check_outputs(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], where: str) -> None:
-    """Raise unless an artefact's outputs equal the handle's own to 1e-5.
-
-    Raises:
-        IntegrityError: an output is missing, of another shape, or differs.
-    """
-    for name, value in wanted.items():
-        other = np.asarray(found[name]) if name in found else None
-        if other is None or other.shape != value.shape:
-            shape = "nothing" if other is None else f"shape {other.shape}"
-            raise IntegrityError(f"output {name} has {shape}, {value.shape} was expected", where=where)
-        if not np.allclose(other, value, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            worst = float(np.max(np.abs(other.astype(np.float64) - value.astype(np.float64))))
-            raise IntegrityError(f"output {name} differs from the handle's prediction by {worst:.3g}", where=where)

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import ConfigError, IncompatibleError
+from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob, find_backend
-from nitro_cli.export.bundle import check_outputs
 from nitro_cli.export.contract import WireContract, wire_contract
 from nitro_cli.export.program import Served, named_leaves, serve
 from nitro_cli.export.provenance import merged_provenance
