@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -159,6 +161,15 @@ def test_lengths_left_out_take_the_horizon() -> None:
 def test_one_cycle_equals_the_figures_of_pytorch(total: int, options: dict[str, Any], expected: list[float]) -> None:
     values = optim.one_cycle(**options)(total).values(np.arange(1, total + 1))
     np.testing.assert_allclose(values, expected, rtol=1e-12, atol=0)
+
+
+RANDOM_CYCLES = json.loads((Path(__file__).parent / "figures" / "torch_schedules.json").read_text())["one_cycle"]
+
+
+@pytest.mark.parametrize("cycle", RANDOM_CYCLES, ids=range(len(RANDOM_CYCLES)))
+def test_one_cycle_equals_pytorch_under_random_arguments_at_every_step(cycle: dict[str, Any]) -> None:
+    values = optim.one_cycle(**cycle["options"])(cycle["total"]).values(np.arange(1, cycle["total"] + 1))
+    np.testing.assert_allclose(values, cycle["rates"], rtol=1e-12, atol=0)
 
 
 def _one_cycle_by_the_book(

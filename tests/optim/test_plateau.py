@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,19 @@ def test_the_scale_follows_pytorch(
         counters.observe({"loss": value}, "learning_rate")
         scales.append(counters.scale)
     assert scales == pytest.approx(expected, rel=1e-12)
+
+
+RANDOM_SERIES = json.loads((Path(__file__).parent / "figures" / "torch_schedules.json").read_text())["plateau"]
+
+
+@pytest.mark.parametrize("series", RANDOM_SERIES, ids=range(len(RANDOM_SERIES)))
+def test_random_series_reduce_at_the_epochs_of_pytorch_under_all_options(series: dict[str, Any]) -> None:
+    counters = PlateauCounters(Plateau(1.0, **series["options"]), "m", series["mode"])
+    scales = []
+    for value in series["metrics"]:
+        counters.observe({"m": value}, "learning_rate")
+        scales.append(counters.scale)
+    assert scales == pytest.approx(series["rates"], rel=1e-12)
 
 
 class ByTheBook:
