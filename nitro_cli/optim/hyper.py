@@ -227,14 +227,15 @@ def horizon_jump(old: Hyper, new: Hyper, step: int) -> list[str]:
         step: optimizer steps done.
 
     Returns:
-        One sentence per schedule whose value at the next step differs, with the value before and after; empty for an
-        unchanged horizon.
+        One sentence per schedule whose value at the next step differs, with the value before and after (at the last
+        step that both horizons have, where the next one lies beyond); empty for an unchanged horizon.
     """
     if old.total_steps == new.total_steps:
         return []
-    before, after = old.values_at(step + 1), new.values_at(step + 1)
+    at = max(1, min(step + 1, old.total_steps, new.total_steps))
+    before, after = old.values_at(at), new.values_at(at)
     return [
-        f"{name} at step {step + 1} is {after[name]:.6g} over {new.total_steps} steps; it was {before[name]:.6g} over "
+        f"{name} at step {at} is {after[name]:.6g} over {new.total_steps} steps; it was {before[name]:.6g} over "
         f"{old.total_steps}"
         for name in after
         if name in before and before[name] != after[name]

@@ -111,7 +111,8 @@ class TrainLoop:
         if position == 0:
             self.sums = EpochSums()
         parts.position = position
-        nitro.carry = nitro.carry._replace(position=parts.placement.put(np.asarray(position, np.int32)))
+        fresh = parts.placement.put((np.asarray(position, np.int32), np.zeros((), bool)))
+        nitro.carry = nitro.carry._replace(position=fresh[0], stopped=fresh[1])
         nitro.set_phase(Phase(PhaseName.TRAINING))
         Progress.call(
             "begin", "train", (split.batches - position) // self.plan.accum, epoch, parts.experiment.max_epochs
@@ -124,6 +125,7 @@ class TrainLoop:
             else:
                 wait = self._streamed_steps(epoch, position)
         finally:
+            parts.epoch_sums = (self.sums.total, self.sums.count)
             Progress.call("end", {"loss": self.sums.mean} if self.sums.count else None)
         elapsed = time.perf_counter() - started
         return wait / elapsed if elapsed > 0 else 0.0

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, DivergenceError, ExitCode, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli import ArrayBatches, Device, DivergenceError, ExitCode, Nitro, NoPrefetch, checkpoint_info, read_manifest
 from tests.tiny import CLASSES, Bare, points, stop_after
 
 BATCHES, SICK = 6, 4
@@ -159,3 +159,20 @@ def test_without_the_check_training_goes_on(tmp_path: Path) -> None:
     nitro = Nitro(Fragile(**fields), data={"train": rows(spoil_term, True)}, run_dir=tmp_path).train()
     assert nitro.step == BATCHES
     assert np.isnan(nitro.history[1]["train_loss"])
+
+
+def test_a_handle_that_diverged_trains_on_once_the_cause_is_gone(tmp_path: Path) -> None:
+    class Scaled(Fragile):
+        scale: Device[float] = 1.0
+        checkpointer = None
+
+        def loss(self, outputs: jax.Array, *, y: jax.Array) -> Any:
+            return optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean() + jnp.log(self.scale)
+
+    nitro = Nitro(Scaled(scale=-1.0, max_epochs=1), data={"train": rows(lambda arrays: None, True)}, run_dir=tmp_path)
+    with pytest.raises(DivergenceError, match="step 1,"):
+        nitro.train()
+    before = np.asarray(nitro.params["kernel"])
+    nitro.set_device(scale=1.0).train()
+    assert (nitro.stop_reason, nitro.step, int(nitro.carry.step)) == ("completed", BATCHES, BATCHES)
+    assert not np.array_equal(nitro.params["kernel"], before)
