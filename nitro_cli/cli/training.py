@@ -144,8 +144,7 @@ def _next_commands(nitro: Nitro) -> list[str]:
     if nitro.stop_reason == "requested":
         return [f"nitro resume {place} {run}", f"nitro runs {place}"]
     commands = []
-    splits = nitro.splits if hasattr(nitro, "splits") else ()
-    if "test" in splits or not splits:
+    if "test" in nitro.parts.splits:
         commands.append(f"nitro evaluate {place} {run} --split test")
     more = 2 * nitro.experiment.max_epochs
     commands += [f"nitro resume {place} {run} --max-epochs {more}", f"nitro runs {place}"]

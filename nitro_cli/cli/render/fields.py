@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.cli.render.tables import value_text
+from nitro_cli.cli.render.tables import Bare, value_text
 
 if TYPE_CHECKING:
     from nitro_cli.registry import FieldRow
@@ -54,7 +54,7 @@ def plain_value(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return {key: plain_value(inner) for key, inner in dict(value).items() if inner is not None}
     if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
-        return f"{value.dtype}{list(value.shape)}"
+        return Bare(f"{value.dtype}{list(value.shape)}")
     if isinstance(value, dict):
         return {key: plain_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["age", "epochs_text", "number", "size", "table", "value_text"]
+__all__ = ["Bare", "age", "epochs_text", "number", "size", "table", "value_text"]
 
 
 def table(
@@ -55,12 +55,18 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
 
 
+class Bare(str):
+    """Text that stands for a value and is shown without quotes, such as `float32[10]` for an array."""
+
+
 def value_text(value: Any) -> str:
     """A configuration value in one line, as it could be written in TOML; None is `unset`."""
     if value is None:
         return "unset"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Bare):
+        return str(value)
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, list | tuple):
