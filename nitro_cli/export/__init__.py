@@ -8,23 +8,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nitro_cli.export.backends import ExportBackend, ExportJob, backend_names
     from nitro_cli.export.exporting import export
-    from nitro_cli.export.load import Bundle, BundleError, load_bundle
+    from nitro_cli.export.load import (
+        Bundle,
+        BundleError,
+        DamagedBundleError,
+        NoBundleError,
+        UntrustedPostprocessError,
+        load_bundle,
+        verify_bundle,
+    )
+    from nitro_cli.export.renewing import renew
     from nitro_cli.export.spec import ExportSpec
 
 __all__ = [
     "Bundle",
     "BundleError",
+    "DamagedBundleError",
     "ExportBackend",
     "ExportJob",
     "ExportSpec",
+    "NoBundleError",
+    "UntrustedPostprocessError",
     "backend_names",
     "export",
     "load_bundle",
+    "renew",
+    "verify_bundle",
 ]
 
 _HOME = {
     "Bundle": "load",
     "BundleError": "load",
+    "DamagedBundleError": "load",
+    "NoBundleError": "load",
+    "UntrustedPostprocessError": "load",
+    "verify_bundle": "load",
+    "renew": "renewing",
     "ExportBackend": "backends",
     "ExportJob": "backends",
     "ExportSpec": "spec",

@@ -54,8 +54,9 @@ class BundleBackend:
         with new_directory(job.target, force=job.force) as folder:
             programs = self._programs(job, folder)
             write_safetensors(folder / "weights.safetensors", job.served.weights, {"format": "nitro-bundle"})
-            (folder / "provenance.json").write_text(json.dumps(job.provenance, indent=1, allow_nan=False) + "\n")
-            (folder / "config.toml").write_text(job.config)
+            write_safetensors(folder / load.DEVICE, job.served.device, {"format": "nitro-device-fields"})
+            (folder / load.PROVENANCE).write_text(json.dumps(job.provenance, indent=1, allow_nan=False) + "\n")
+            (folder / load.CONFIG).write_text(job.config)
             (folder / "load.py").write_text(Path(load.__file__).read_text())
             if job.patch is not None:
                 (folder / PATCH).write_bytes(job.patch)

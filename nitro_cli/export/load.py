@@ -21,10 +21,21 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Bundle", "BundleError", "load_bundle"]
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "DamagedBundleError",
+    "NoBundleError",
+    "UntrustedPostprocessError",
+    "load_bundle",
+    "verify_bundle",
+]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+DEVICE = "device.safetensors"
+CONFIG = "config.toml"
+PROVENANCE = "provenance.json"
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -45,7 +56,19 @@ _DTYPES = {
 
 
 class BundleError(Exception):
-    """The bundle is damaged, leads outside itself, or cannot be run as asked."""
+    """The bundle cannot be run as asked; base of what goes wrong with bundles."""
+
+
+class NoBundleError(BundleError):
+    """There is no bundle at the path."""
+
+
+class DamagedBundleError(BundleError):
+    """A file is missing, is not the one that was exported, or leads outside the bundle."""
+
+
+class UntrustedPostprocessError(BundleError):
+    """The bundle comes with Python source, and nobody said that it may be run."""
 
 
 def load_bundle(path: Any, *, trust_postprocess: bool = False, raw: bool = False) -> "Bundle":
@@ -61,17 +84,31 @@ def load_bundle(path: Any, *, trust_postprocess: bool = False, raw: bool = False
             a postprocess and neither `trust_postprocess` nor `raw` was given.
     """
     root = Path(path)
-    manifest = read_manifest(root)
-    verify(root, manifest)
+    manifest = verify_bundle(root)
     postprocess = None
     if manifest["postprocess"] is not None and not raw:
         if not trust_postprocess:
-            raise BundleError(
+            raise UntrustedPostprocessError(
                 f"{root} comes with a postprocess, Python source that would be executed: read it, then give "
                 "trust_postprocess=True to run it, or raw=True for the program's own outputs"
             )
         postprocess = _postprocess(inside(root, manifest["postprocess"]))
     return Bundle(root, manifest, postprocess)
+
+
+def verify_bundle(path: Any) -> dict[str, Any]:
+    """Compare every file of a bundle with the digests written at export, and return its manifest.
+
+    Raises:
+        BundleError: there is no bundle, a file is missing, damaged or outside it, or the format is newer.
+    """
+    root = Path(path)
+    manifest = read_manifest(root)
+    try:
+        verify(root, manifest)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedBundleError(f"{root / MANIFEST} is not as an export writes it: {error!r}") from None
+    return manifest
 
 
 class Bundle:
@@ -86,7 +123,7 @@ class Bundle:
     def __init__(self, path: Path, manifest: dict[str, Any], postprocess: Any) -> None:
         self.path = path
         self.manifest = manifest
-        self.provenance = json.loads(inside(path, "provenance.json").read_text())
+        self.provenance = json.loads(inside(path, PROVENANCE).read_text())
         self._postprocess = postprocess
         self._weights = read_safetensors(inside(path, manifest["weights"]))
         self._call = self._program()
@@ -130,8 +167,8 @@ class Bundle:
         until = self.manifest["valid_until"]
         if date.today() > date.fromisoformat(until):
             warnings.warn(
-                f"the program of {self.path} was promised to load until {until}; `nitro export --from-bundle` writes it "
-                "anew where nitro and the experiment are installed",
+                f"the program of {self.path} was promised to load until {until}; `nitro export --from-bundle` writes "
+                "it anew where nitro and the experiment are installed",
                 stacklevel=4,
             )
         programs = self.manifest["programs"]
@@ -153,9 +190,9 @@ class Bundle:
 def open_program(root: Path, manifest: dict[str, Any], key: str, by_hand: bool = False) -> Any:
     """A program as `jax.export.Exported`.
 
-    `jax.export.deserialize` needs the package flatbuffers, which jax does not bring along. Without it the program is put
-    together from its bare module: an empty function of the same inputs and outputs is exported, and the module takes
-    the place of its own.
+    `jax.export.deserialize` needs the package flatbuffers, which jax does not bring along. Without it the program is
+    put together from its bare module: an empty function of the same inputs and outputs is exported, and the module
+    takes the place of its own.
 
     Args:
         root: the bundle's directory.
@@ -243,13 +280,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((root / MANIFEST).read_text())
     except FileNotFoundError:
-        raise BundleError(f"{root} is no bundle: it has no {MANIFEST}") from None
+        raise NoBundleError(f"{root} is no bundle: it has no {MANIFEST}") from None
     except (ValueError, OSError) as error:
-        raise BundleError(f"{root / MANIFEST} cannot be read: {error}") from None
+        raise DamagedBundleError(f"{root / MANIFEST} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "nitro-bundle":
-        raise BundleError(f"{root / MANIFEST} is no manifest of a bundle")
+        raise DamagedBundleError(f"{root / MANIFEST} is no manifest of a bundle")
     if not isinstance(manifest.get("format"), int):
-        raise BundleError(f"{root / MANIFEST} names no format")
+        raise DamagedBundleError(f"{root / MANIFEST} names no format")
     if manifest["format"] > FORMAT:
         raise BundleError(
             f"the bundle has format {manifest['format']} (nitro {manifest.get('nitro')}), this loader reads {FORMAT}"
@@ -261,10 +298,10 @@ def inside(root: Path, name: str) -> Path:
     """The path of a file of the bundle; one that leads outside is refused, links included."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name:
-        raise BundleError(f"{name!r} leads outside the bundle {root}")
+        raise DamagedBundleError(f"{name!r} leads outside the bundle {root}")
     path = root / pure
     if not path.resolve().is_relative_to(root.resolve()):
-        raise BundleError(f"{name!r} leads outside the bundle {root}")
+        raise DamagedBundleError(f"{name!r} leads outside the bundle {root}")
     return path
 
 
@@ -272,20 +309,20 @@ def verify(root: Path, manifest: dict[str, Any]) -> None:
     """Compare the manifest and every file with the digests written at export."""
     sealed = {key: value for key, value in manifest.items() if key != "seal"}
     if seal(sealed) != manifest.get("seal"):
-        raise BundleError(f"{root / MANIFEST} was changed after the export")
-    used = [manifest["weights"], manifest["postprocess"], manifest["patch"], "provenance.json", "config.toml"]
+        raise DamagedBundleError(f"{root / MANIFEST} was changed after the export")
+    used = [manifest["weights"], manifest["postprocess"], manifest["patch"], PROVENANCE, CONFIG, DEVICE]
     used += [entry[part] for entry in manifest["programs"].values() for part in ("serialized", "module")]
     for name in used:
         if name is not None and name not in manifest["files"]:
             inside(root, name)
-            raise BundleError(f"{name} of the bundle {root} has no digest in its {MANIFEST}")
+            raise DamagedBundleError(f"{name} of the bundle {root} has no digest in its {MANIFEST}")
     for name, facts in manifest["files"].items():
         path = inside(root, name)
         if not path.is_file():
-            raise BundleError(f"{name} is missing from the bundle {root}")
+            raise DamagedBundleError(f"{name} is missing from the bundle {root}")
         data = path.read_bytes()
         if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
-            raise BundleError(f"{name} of the bundle {root} is not the file that was exported")
+            raise DamagedBundleError(f"{name} of the bundle {root} is not the file that was exported")
 
 
 def seal(manifest: dict[str, Any]) -> str:
@@ -297,14 +334,14 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file: an 8-byte header length, a JSON header, raw little-endian data."""
     data = path.read_bytes()
     if len(data) < 8:
-        raise BundleError(f"{path} is no safetensors file")
+        raise DamagedBundleError(f"{path} is no safetensors file")
     (length,) = struct.unpack("<Q", data[:8])
     if length > len(data) - 8:
-        raise BundleError(f"{path} is truncated")
+        raise DamagedBundleError(f"{path} is truncated")
     try:
         header = json.loads(data[8 : 8 + length])
     except ValueError:
-        raise BundleError(f"{path} is no safetensors file") from None
+        raise DamagedBundleError(f"{path} is no safetensors file") from None
     body = memoryview(data)[8 + length :]
     arrays = {}
     for name, entry in header.items():
@@ -313,14 +350,14 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         start, end = entry["data_offsets"]
         dtype = _dtype(entry["dtype"])
         if not 0 <= start <= end <= len(body) or end - start != dtype.itemsize * math.prod(entry["shape"]):
-            raise BundleError(f"{path}: {name} does not fit its data")
+            raise DamagedBundleError(f"{path}: {name} does not fit its data")
         arrays[name] = np.frombuffer(body[start:end], dtype=dtype).reshape(entry["shape"])
     return arrays
 
 
 def _dtype(name: str) -> Any:
     if name not in _DTYPES:
-        raise BundleError(f"unknown dtype {name} in the weights")
+        raise DamagedBundleError(f"unknown dtype {name} in the weights")
     return _named_dtype(_DTYPES[name])
 
 

@@ -34,12 +34,14 @@ class Served:
         weights: flat dotted name to host array: `params.encoder.kernel`, `state....`.
         contract: the wire contract, outputs with their dtypes and shapes filled in.
         prepare: wire arrays to the batch that `forward` takes, on the host.
+        device: the values that Device fields were baked at.
     """
 
     function: Callable[..., dict[str, Any]]
     weights: Weights
     contract: WireContract
     prepare: Callable[..., Mapping[str, Any]]
+    device: Weights
 
     def example(self, batch: int, seed: int = 0) -> tuple[np.ndarray, ...]:
         """Made-up wire inputs of a batch size, the same for the same seed."""
@@ -47,8 +49,13 @@ class Served:
         return tuple(_made(rng, spec, batch) for spec in self.contract.inputs)
 
 
-def serve(nitro: Nitro, contract: WireContract) -> Served:
+def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray] | None = None) -> Served:
     """Build the exported function of a handle: evaluation mode, its weights as arguments, Device fields baked.
+
+    Args:
+        nitro: the handle.
+        contract: its wire contract.
+        device: values of Device fields in the place of the handle's current ones.
 
     Raises:
         ConfigError, HookError: an output names no leaf, or the preprocess does not give what `forward` takes.
@@ -63,7 +70,9 @@ def serve(nitro: Nitro, contract: WireContract) -> Served:
             f"two weights would both be named {twice[0]}", fix="use keys without dots in the parameter tree"
         )
     weights = {dotted[path]: value for path, value in arrays.items()}
-    view = compile_view(e, {name: np.asarray(value) for name, value in nitro.parts.device_now().items()})
+    baked = {name: np.asarray(value) for name, value in nitro.parts.device_now().items()}
+    baked.update({name: value for name, value in (device or {}).items() if name in baked})
+    view = compile_view(e, baked)
     prepare = _preprocess(view, contract)
     routing = resolve_routing(e, tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.parts.model
@@ -77,7 +86,7 @@ def serve(nitro: Nitro, contract: WireContract) -> Served:
         sent = {spec.name: value for spec, value in zip(contract.inputs, wire, strict=True)}
         return _selected(outputs, sent, contract)
 
-    return Served(function, weights, contract, prepare)
+    return Served(function, weights, contract, prepare, baked)
 
 
 def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mapping[str, Any]]:

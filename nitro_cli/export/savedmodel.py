@@ -44,7 +44,9 @@ class SavedModelBackend:
             holder = tf.Module()
             weights = job.served.weights
             holder.weights = {name: tf.Variable(weights[name], name=_plain(name)) for name in weights}
-            signatures = {f"serving_b{size}": _signature(tf, call_module, holder, job, size) for size in job.batch_sizes}
+            signatures = {
+                f"serving_b{size}": _signature(tf, call_module, holder, job, size) for size in job.batch_sizes
+            }
             signatures["serving_default"] = signatures[f"serving_b{job.batch_sizes[0]}"]
             tf.saved_model.save(holder, str(folder), signatures=signatures)
             extra = folder / "assets.extra"

@@ -1,0 +1,134 @@
+"""Writing an artefact anew from a bundle: its weights, configuration and Device values, under today's code."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nitro_cli.errors import IncompatibleError, NitroWarning
+from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.backends import ExportJob, find_backend
+from nitro_cli.export.checking import Expected, batch_sizes_of, checked, expected_outputs, plain_json, try_postprocess
+from nitro_cli.export.contract import wire_contract
+from nitro_cli.export.exporting import CHECKED_SIZES, artefact_path, written
+from nitro_cli.export.load import CONFIG, DEVICE, PROVENANCE, BundleError, load_bundle, read_safetensors, verify_bundle
+from nitro_cli.export.program import Served, serve
+from nitro_cli.registry import read_config
+from nitro_cli.run import Nitro, versions
+
+__all__ = ["renew"]
+
+
+def renew(
+    bundle: Path | str,
+    backend: Any = "bundle",
+    *,
+    dir: Path | str | None = None,
+    name: str | None = None,
+    batch_sizes: Iterable[int] = (),
+    provenance: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> Path:
+    """Export again what a bundle holds, where its program no longer loads or another kind of artefact is wanted.
+
+    Args:
+        bundle: the bundle's directory.
+        backend: what to write; see `export`.
+        dir: the folder to write into; the bundle's own when None.
+        name: the artefact's name; the bundle's when None, which needs `force` for a bundle.
+        batch_sizes: fixed batch sizes; the bundle's when empty.
+        provenance: further entries.
+        force: replace an existing artefact.
+
+    Returns:
+        The path written.
+
+    Raises:
+        BundleError: the bundle is damaged.
+        ExperimentNotFoundError: the experiment is not installed here.
+        IncompatibleError: the experiment's code builds other weights now, or the target exists.
+        IntegrityError: the new program gives other outputs than the old one, which still loads.
+
+    Warns:
+        NitroWarning: the old program does not load any more, so that nothing can be compared with it.
+    """
+    source = Path(bundle)
+    manifest = verify_bundle(source)
+    writer = find_backend(backend)
+    sizes = batch_sizes_of(batch_sizes) if batch_sizes else tuple(manifest["batch_sizes"])
+    folder = Path(dir) if dir is not None else source.resolve().parent
+    target = artefact_path(folder, name or source.resolve().name, writer.suffix, force=force)
+    resolved = read_config(source / CONFIG)
+    nitro = Nitro(resolved.experiment, data={}, schedules=resolved.schedules, preset=resolved.preset)
+    served = serve(nitro, wire_contract(nitro.experiment), read_safetensors(source / DEVICE))
+    served = checked(_with_weights(served, read_safetensors(source / manifest["weights"]), source))
+    expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})
+    old = _compare_with_old(source, expected)
+    try_postprocess(served.contract, expected)
+    patch = manifest["patch"]
+    job = ExportJob(
+        served=served,
+        target=target,
+        force=force,
+        batch_sizes=sizes,
+        provenance=plain_json(_provenance(manifest, old, provenance or {}, source)),
+        patch=None if patch is None else (source / patch).read_bytes(),
+        config=(source / CONFIG).read_text(),
+        expected=expected,
+    )
+    return written(nitro, writer, job)
+
+
+def _with_weights(served: Served, weights: Mapping[str, np.ndarray], source: Path) -> Served:
+    now = {name: (array.dtype, array.shape) for name, array in served.weights.items()}
+    held = {name: (array.dtype, array.shape) for name, array in weights.items()}
+    if now != held:
+        names = sorted(name for name in {*now, *held} if now.get(name) != held.get(name))
+        raise IncompatibleError(
+            f"the experiment builds other weights now than the bundle holds: {', '.join(names[:5])}",
+            where=str(source),
+            why="its code has changed since the export",
+            fix="use the code that provenance.json names (commit and patch)",
+        )
+    return replace(served, weights=dict(weights))
+
+
+def _compare_with_old(source: Path, expected: Expected) -> str:
+    """Compare with the bundle's own program, and say whether that was possible."""
+    try:
+        old = load_bundle(source, raw=True)
+        found = {size: old(*wire) for size, (wire, _) in expected.items() if _runs(old.manifest, size)}
+    except (BundleError, ValueError, RuntimeError, TypeError) as error:
+        told = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        warnings.warn(
+            f"the program of {source} does not run any more, so that the new one cannot be compared with it ({told})",
+            NitroWarning,
+            stacklevel=3,
+        )
+        return f"not compared: the old program does not run ({told})"
+    for size, outputs in found.items():
+        check_outputs(outputs, expected[size][1], f"{source}, its own program, at batch size {size}")
+    return "the old program gives the same outputs"
+
+
+def _runs(manifest: Mapping[str, Any], size: int) -> bool:
+    return "any" in manifest["programs"] or str(size) in manifest["programs"]
+
+
+def _provenance(manifest: Mapping[str, Any], old: str, own: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    before = json.loads((source / PROVENANCE).read_text())
+    renewed = {
+        "exported_at": manifest["exported_at"],
+        "nitro": manifest["nitro"],
+        "jax": manifest["jax"],
+        "comparison": old,
+    }
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**before, "versions": versions(), "exported_at": now, "renewed_from": renewed, **own}
