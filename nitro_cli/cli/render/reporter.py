@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nitro_cli.cli.leaving import prompt_to_leave
 from nitro_cli.cli.output import Output, make_console
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["progress_shown", "reporter_for_scripts"]
 
 @contextlib.contextmanager
 def progress_shown(output: Output) -> Iterator[None]:
-    """Show the progress of what runs inside: live in a terminal, plain lines elsewhere.
+    """Show the progress of what runs inside: live in a terminal, plain lines elsewhere; stop signals are served.
 
     Under --quiet and --json nothing is shown.
     """
@@ -28,7 +29,7 @@ def progress_shown(output: Output) -> Iterator[None]:
     reporter = _choose(output)
     previous = set_progress_reporter(reporter)
     try:
-        with output.hooks_to_stderr():
+        with output.hooks_to_stderr(), prompt_to_leave(output):
             yield
     finally:
         set_progress_reporter(previous)
