@@ -104,7 +104,7 @@ def looped() -> Any:
         return layers, states
 
     layer = {"kernel": jnp.asarray(DATA["kernel"]), "bias": jnp.asarray(DATA["bias"])}
-    layers = {name: layer for name in RULES}
+    layers = dict.fromkeys(RULES, layer)
     states = {name: rule.init(layer) for name, rule in transformations.items()}
     for _ in range(EPOCHS):
         for start in range(0, len(X), SIZE):

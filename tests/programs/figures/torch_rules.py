@@ -18,7 +18,7 @@ import torch
 FEATURES, OUTPUTS, BATCH, BATCHES, EPOCHS = 4, 3, 8, 5, 10
 RATE, DECAY = 0.02, 0.1
 RADAM_RATE = 0.001
-"""The usual one. optax computes RAdam's rectification in single precision, which loses two digits of the first steps."""
+"""The usual one: optax computes the rectification in single precision, and its first steps lose digits by that."""
 
 RULES: dict[str, Callable[[list[Any]], Any]] = {
     "radam": lambda weights: torch.optim.RAdam(weights, lr=RADAM_RATE),
