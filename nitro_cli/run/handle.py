@@ -111,6 +111,7 @@ class Nitro:
         self._session: TrainingSession | None = None
         self._sealed: str | None = None
         self._released = False
+        self._evaluated: dict[str, Any] | None = None  # until the monitors were told
         self._code = CodeSnapshot(type(e))
         monitor = None if self.configured.monitor is None else Monitor(*self.configured.monitor)
         source = load_source(weights, resume, root=self.run_dir, monitor=monitor, load_ema=load_ema)
@@ -272,8 +273,9 @@ class Nitro:
 
     def _evaluate(self, split: str) -> dict[str, Any] | None:
         self.set_phase(Phase(PhaseName.EVALUATING))
-        metrics = self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
-        self.set_phase(Phase(PhaseName.IDLE), metrics=metrics)
+        self._evaluated = self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
+        metrics = self._evaluated
+        self.set_phase(Phase(PhaseName.IDLE))
         return metrics
 
     def predict(self, data: Any) -> Any:
@@ -288,7 +290,8 @@ class Nitro:
     def evaluate_in_training(self, split: str) -> dict[str, Any]:
         """One validation pass of the training loop."""
         self.set_phase(Phase(PhaseName.EVALUATING))
-        return self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch) or {}
+        self._evaluated = self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
+        return self._evaluated or {}
 
     def render(
         self,
@@ -391,10 +394,12 @@ class Nitro:
     # What the parts of a run share
 
     def set_phase(self, phase: Phase, **info: Any) -> None:
-        """Record a phase and tell the monitors."""
+        """Record a phase and tell the monitors; leaving `Evaluating` they are given its metrics."""
         parts = getattr(self, "parts", None)
         at = (parts.step, parts.epoch) if parts is not None and parts.epoch else (None, None)
         extra = {k: v for k, v in info.items() if v is not None}
+        if phase.name not in (PhaseName.EVALUATING, PhaseName.COMPILING) and self._evaluated is not None:
+            extra["metrics"], self._evaluated = self._evaluated, None
         facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0, **extra}
         self.phases.set(phase, step=at[0], epoch=at[1], info=facts)
 
