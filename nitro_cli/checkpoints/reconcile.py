@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import IncompatibleError, IntegrityError, NitroWarning
+from nitro_cli.errors import IncompatibleError, IntegrityError, LockedError, NitroWarning, StorageError
 
 from .durable import remove_tree
 from .entries import Manifest, ManifestEntry, RunInfo
+from .locks import RunLock, run_is_locked
 from .manifest import MANIFEST_FILE, present_names
 from .names import CHECKPOINTS, RUN_ID, contained_path, is_stray_name
 from .record import RecordInfo, record_info
 
-__all__ = ["entry_of_record", "remove_displaced", "remove_strays", "run_info_from_disk", "with_disk"]
+__all__ = ["entry_of_record", "remove_displaced", "remove_strays", "remove_strays_of_dead_runs", "run_info_from_disk", "with_disk"]
 
 RUN_FILE = "run.json"
 
@@ -125,3 +126,23 @@ def remove_strays(run_path: Path) -> None:
                     remove_tree(item)
                 except OSError as error:
                     warnings.warn(f"the left-over {item} could not be deleted: {error}", NitroWarning, stacklevel=2)
+
+
+def remove_strays_of_dead_runs(root: Path, manifest: Manifest) -> None:
+    """Delete what killed writers of other runs left: of those that are listed as running and that no process holds.
+
+    A run killed before its first checkpoint is never reopened, so its own next start would never come.
+    """
+    for run, info in manifest.runs.items():
+        path = root / run
+        if info.status != "running" or not path.is_dir() or run_is_locked(path):
+            continue
+        lock = RunLock(path)
+        try:
+            lock.acquire(0)
+        except (LockedError, StorageError):
+            continue
+        try:
+            remove_strays(path)
+        finally:
+            lock.release()

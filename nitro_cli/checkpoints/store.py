@@ -21,7 +21,7 @@ from .json_text import encode_value
 from .locks import RunLock, run_is_locked
 from .manifest import load_manifest, update_manifest
 from .names import CHECKPOINTS, RUN_ID, record_name
-from .reconcile import RUN_FILE, remove_displaced, remove_strays, with_disk
+from .reconcile import RUN_FILE, remove_displaced, remove_strays, remove_strays_of_dead_runs, with_disk
 from .record import PreparedRecord, commit_record, prepare_record
 from .retention import Retention, warn_about_others
 from .run_directory import check_newest, new_run_directory
@@ -106,6 +106,7 @@ class RunStore:
         info = RunInfo(run, experiment, preset, "running", parent, seed, created=now, written=now)
         try:
             manifest = update_manifest(base, lambda old: old.with_run(info), sleep=sleep)
+            remove_strays_of_dead_runs(base, manifest)
             if retention is not None:
                 warn_about_others(manifest.entries, retention, run, base)
         except BaseException:

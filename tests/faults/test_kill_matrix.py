@@ -1,0 +1,135 @@
+"""A whole run, killed or told to stop at any instant, and resumed: as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nitro_cli.checkpoints import read_manifest, resolve_resume, verify
+from tests.faults.conftest import SUBJECT, Victims
+from tests.faults.outcome import assert_equal, outcome
+
+ROOT = Path("runs/Subject")
+# One of each kind of instant, in the middle of the run; the last number says which of its kind.
+INSTANTS = [
+    ("after setup", 1),
+    ("before compile", 3),
+    ("after step", 3),
+    ("before evaluation", 2),
+    ("after copy", 3),
+    ("after write", 3),
+    ("before rename", 3),
+    ("after rename", 3),
+    ("before manifest", 4),
+    ("after manifest", 4),
+    ("inside deletion", 1),
+    ("log", 7),
+    ("before status", 1),
+]
+
+
+def numbered(place: Path) -> list[str]:
+    """The labels of the instants of a run, in order."""
+    return (place / "instants").read_text().splitlines()
+
+
+def place_of(labels: list[str], label: str, which: int) -> int:
+    """The number of the `which`-th instant called `label`."""
+    found = [number for number, other in enumerate(labels, 1) if other == label]
+    return found[min(which, len(found)) - 1]
+
+
+def finish(victims: Victims, place: Path) -> None:
+    """Do what a person or a scheduler does next: resume where there is a checkpoint, begin again where there is none."""
+    root = place / ROOT
+    before = resolve_resume("auto", root) if read_entries(root) else None
+    committed = (place / "committed").read_text().split() if (place / "committed").exists() else []
+    newest = max(map(int, committed), default=0)
+    assert (before.step if before is not None else 0) >= newest, "a committed checkpoint was lost"
+    assert all(checked.ok for checked in (verify(root) if before is not None else ()))
+    words = ("resume", str(ROOT)) if before is not None else ("train", SUBJECT)
+    code = victims.run(place, *words, instants=False)
+    assert code == 0, (place / "said").read_text()
+
+
+def read_entries(root: Path) -> Sequence[object]:
+    """The checkpoints that the directory can be resumed from."""
+    return read_manifest(root).entries if (root / "manifest.json").exists() else ()
+
+
+def check_one(victims: Victims, place: Path, reference: Path, request: dict[str, object]) -> None:
+    """One kill: what is left loads, and the run comes to the same end."""
+    code = victims.run(place, "train", SUBJECT, **request)
+    said = (place / "said").read_text()
+    root = place / ROOT
+    if request.get("numbers") == [signal.SIGTERM]:
+        assert code in (0, 75, 143), said
+        assert "Traceback" not in said
+        manifest = json.loads((root / "manifest.json").read_text()) if (root / "manifest.json").exists() else {}
+        statuses = [run["status"] for run in manifest.get("runs", {}).values()]
+        assert statuses == {0: ["completed"], 75: ["requested"], 143: []}[code]
+        if code == 143:
+            assert not [item for item in root.glob("*") if item.is_dir()], "the half-made run was left"
+    else:
+        assert code in (0, -signal.SIGKILL), said
+    finish(victims, place)
+    assert_equal(outcome(root), outcome(reference / ROOT))
+    assert not [item for item in (root).rglob("*") if ".tmp-" in item.name or ".deleting-" in item.name]
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGKILL], [signal.SIGTERM]], ids=["kill", "terminate"])
+def test_a_run_cut_at_each_kind_of_instant_comes_to_the_same_end(
+    victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int]
+) -> None:
+    labels = numbered(uninterrupted)
+    chosen = INSTANTS if numbers == [signal.SIGKILL] else INSTANTS[:6:2] + INSTANTS[6::3]
+    jobs = []
+    for label, which in chosen:
+        place = fast_place / f"{numbers[0]}-{label.replace(' ', '-')}"
+        request = {"at": place_of(labels, label, which), "numbers": numbers}
+        jobs.append((label, victims.pool.submit(check_one, victims, place, uninterrupted, request)))
+    for label, job in jobs:
+        assert job.exception() is None, f"{label}: {job.exception()!r}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", [[signal.SIGKILL], [signal.SIGTERM]], ids=["kill", "terminate"])
+def test_a_run_cut_at_every_instant_comes_to_the_same_end(
+    victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int]
+) -> None:
+    jobs = {}
+    for at, label in enumerate(numbered(uninterrupted), 1):
+        place = fast_place / f"every-{numbers[0]}-{at}"
+        request = {"at": at, "numbers": numbers}
+        jobs[f"{at}: {label}"] = victims.pool.submit(check_one, victims, place, uninterrupted, request)
+    failed = {name: repr(job.exception()) for name, job in jobs.items() if job.exception() is not None}
+    assert len(jobs) > 100
+    assert failed == {}
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_until_it_is_through_comes_to_the_same_end(
+    victims: Victims, fast_place: Path, uninterrupted: Path
+) -> None:
+    moments = random.Random(0)
+
+    def go(number: int) -> None:
+        place = fast_place / f"random-{number}"
+        seconds = [moments.uniform(0.2, 3.0) for _ in range(4)]
+        code = victims.run(place, "train", SUBJECT, instants=False, seconds=seconds[0])
+        for wait in seconds[1:]:
+            if code == 0:
+                break
+            words = ("resume", str(ROOT)) if read_entries(place / ROOT) else ("train", SUBJECT)
+            code = victims.run(place, *words, instants=False, seconds=wait)
+        if code:
+            finish(victims, place)
+        assert_equal(outcome(place / ROOT), outcome(uninterrupted / ROOT))
+
+    jobs = [victims.pool.submit(go, number) for number in range(50)]
+    assert [repr(job.exception()) for job in jobs if job.exception() is not None] == []
