@@ -111,8 +111,8 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     max_time: Duration | None = None
     """Seconds, or text such as `"55m"`, after which the run stops with its state saved; None is no limit."""
 
-    sharding: Literal["replicated"] = "replicated"
-    """How the parameters lie on the devices."""
+    sharding: Literal["replicated", "fsdp"] = "replicated"
+    """How the parameters lie on several devices: whole on each, or each in parts over all (`fsdp`)."""
 
     __nitro_kinds__: ClassVar[dict[str, FieldKind]]
     __nitro_own__: ClassVar[tuple[str, ...]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nitro_cli.programs.accumulation import Accumulation, choose_accumulation
+    from nitro_cli.programs.array_layout import ArrayLayout
     from nitro_cli.programs.cache import (
         CacheStats,
         NameStats,
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from nitro_cli.programs.locate import first_nonfinite, locate_divergence
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
     from nitro_cli.programs.persistent_cache import setup_cache
-    from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step
+    from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step, in_place
 
 __all__ = [
     "Accumulation",
     "AdaptedModel",
+    "ArrayLayout",
     "BoundModel",
     "CacheInfo",
     "CacheStats",
@@ -59,6 +61,7 @@ __all__ = [
     "compile_program",
     "explain_difference",
     "first_nonfinite",
+    "in_place",
     "initialize",
     "locate_divergence",
     "setup_cache",
@@ -66,6 +69,7 @@ __all__ = [
 
 _MODULES = {
     "accumulation": "Accumulation choose_accumulation",
+    "array_layout": "ArrayLayout",
     "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
     "compile_options": "check_compile_options",
     "cost": "Cost",
@@ -75,7 +79,7 @@ _MODULES = {
     "locate": "first_nonfinite locate_divergence",
     "models": "AdaptedModel BoundModel adapt_model adapt_returned",
     "persistent_cache": "setup_cache",
-    "train_step": "StepNames StepPlan TrainState build_train_step",
+    "train_step": "StepNames StepPlan TrainState build_train_step in_place",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

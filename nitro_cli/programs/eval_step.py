@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from nitro_cli.experiment import Experiment, Routing, compile_view
 from nitro_cli.metrics import MODES
+from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.train_step import forward, split_loss
 
@@ -25,11 +26,12 @@ for _mode in MODES:
 
 @dataclass(frozen=True)
 class EvalPlan:
-    """What the evaluation programs are made from: experiment, routing and model."""
+    """What the evaluation programs are made from: experiment, routing, model; and the layout on several devices."""
 
     experiment: Experiment
     routing: Routing
     model: AdaptedModel
+    layout: ArrayLayout | None = None
 
 
 def build_forward(plan: EvalPlan) -> Any:
@@ -41,7 +43,8 @@ def build_forward(plan: EvalPlan) -> Any:
         view = compile_view(plan.experiment, device)
         model = BoundModel(plan.model, train=False, key=None)
         outputs, _ = forward(view, model, params, state, plan.routing, batch)
-        return jax.tree.map(jnp.asarray, outputs)
+        outputs = jax.tree.map(jnp.asarray, outputs)
+        return outputs if plan.layout is None else plan.layout.rows(outputs, _rows(batch))
 
     return eval_forward
 
@@ -55,7 +58,8 @@ def build_eval_loss(plan: EvalPlan, real: int | None) -> Any:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
         loss, terms = split_loss(view.loss(outputs, **plan.routing.kwargs("loss", batch)))
-        return {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
+        values = {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
+        return values if plan.layout is None else plan.layout.same(values)
 
     return eval_loss
 
@@ -66,10 +70,15 @@ def build_metrics(plan: EvalPlan, real: int | None) -> Any:
     def metrics(outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]) -> Any:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
-        return view.metrics(outputs, **plan.routing.kwargs("metrics", batch))
+        values = view.metrics(outputs, **plan.routing.kwargs("metrics", batch))
+        return values if plan.layout is None else plan.layout.same(jax.tree.map(jnp.asarray, values))
 
     return metrics
 
 
 def _cut(tree: PyTree, real: int | None) -> PyTree:
     return tree if real is None else jax.tree.map(lambda leaf: leaf[:real], tree)
+
+
+def _rows(batch: Mapping[str, jax.Array]) -> int:
+    return next((array.shape[0] for array in batch.values()), -1)

@@ -68,6 +68,7 @@ def initialize(
     *,
     options: Mapping[str, Any] | None = None,
     on_compile: Callable[[str], object] | None = None,
+    place: Callable[[jax.Array], jax.Array] | None = None,
 ) -> Initialized:
     """Build a model and its initial arrays.
 
@@ -82,6 +83,7 @@ def initialize(
         device_values: values of Device fields by name.
         options: XLA compile options.
         on_compile: see `compile_program`.
+        place: inside the program, says where a computed parameter is to lie; None leaves them on one device.
 
     Raises:
         HookError: `build` returned no model. Exceptions of `build` itself pass unchanged.
@@ -91,7 +93,7 @@ def initialize(
     out = _CarriedOut()
 
     def init(low: jax.Array, values: Mapping[str, jax.Array]) -> list[jax.Array]:
-        return _traced_leaves(build(values, _key(low, high)), out)
+        return _traced_leaves(build(values, _key(low, high)), out, place)
 
     try:
         traced = trace_program("init", init, (low, values))
@@ -109,13 +111,14 @@ def initialize(
     return Initialized(out.adapted, params, state, "program", None, compiled)
 
 
-def _traced_leaves(returned: Any, out: _CarriedOut) -> list[jax.Array]:
+def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array], jax.Array] | None) -> list[jax.Array]:
     adapted = adapt_returned(returned)
     leaves, out.structure = jax.tree.flatten((adapted.params, adapted.state))
     out.concrete = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
     out.adapted = adapted.without_arrays()
     out.held = held_tracer(out.adapted.module)
-    return [_strong(leaf) for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+    strong = [_strong(leaf) for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
+    return strong if place is None else [place(leaf) for leaf in strong]
 
 
 def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reason: str) -> Initialized:

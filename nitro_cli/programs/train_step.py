@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from nitro_cli.errors import HookError
 from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
 from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update
+from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "build_train_step",
     "device_values",
     "forward",
+    "in_place",
     "split_loss",
 ]
 
@@ -81,6 +83,7 @@ class StepPlan:
         resident: batches are gathered from arrays on the device.
         manual: the experiment's own `train_step` does the whole step.
         outputs_to_host: also return the last micro-batch's outputs (train metrics computed on the host).
+        layout: how arrays lie on several devices; None on one.
     """
 
     experiment: Experiment
@@ -96,6 +99,7 @@ class StepPlan:
     resident: bool = False
     manual: bool = False
     outputs_to_host: bool = False
+    layout: ArrayLayout | None = None
     names: StepNames = field(default_factory=StepNames)
 
 
@@ -155,6 +159,9 @@ def _automatic_step(plan: StepPlan) -> Any:
         view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
         key = jax.random.fold_in(inputs["key"], carry.step)
         grads, new_state, numbers, outputs = _accumulate(plan, view, carry, batches, inputs, key, row)
+        if plan.layout is not None:
+            grads = plan.layout.keep(grads)
+            outputs = plan.layout.rows(outputs, _batch_size(batches))
         loss = numbers["loss"]
         new_params, new_opt, _ = optimizer.update(
             grads,
@@ -229,7 +236,20 @@ def _finish(
     rest = {name: value for name, value in numbers.items() if name != "loss"}
     plan.names.names = ("loss", "finite", *rest)
     values = [numbers["loss"], finite, *rest.values()]
-    return new, jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])
+    readback = jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])
+    if plan.layout is not None:
+        new, readback = in_place(new, plan.layout), plan.layout.same(readback)
+    return new, readback
+
+
+def in_place(carry: TrainState, layout: ArrayLayout) -> TrainState:
+    """Inside a traced function: hold a train state where it lies between steps."""
+    kept = {name: layout.keep(getattr(carry, name)) for name in ("params", "opt", "ema")}
+    return TrainState(**{name: layout.same(leaf) for name, leaf in carry._asdict().items()} | kept)
+
+
+def _batch_size(batches: Sequence[Mapping[str, jax.Array]]) -> int:
+    return next((array.shape[0] for batch in batches for array in batch.values()), -1)
 
 
 def _accumulate(

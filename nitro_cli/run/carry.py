@@ -10,7 +10,7 @@ import numpy as np
 
 from nitro_cli.errors import ConfigError, IncompatibleError
 from nitro_cli.optim import ema_init
-from nitro_cli.programs import TrainState
+from nitro_cli.programs import TrainState, in_place
 from nitro_cli.run.restore import Source, checksum_problem, restore_tree
 from nitro_cli.run.setup import Request, manual_optimizers
 
@@ -39,7 +39,9 @@ def initial_carry(parts: Parts, request: Request, compile_named: Any) -> TrainSt
     def fresh(params: Any, state: Any, row: jax.Array) -> TrainState:
         zero = jnp.zeros((), jnp.int32)
         ema = ema_init(params) if keeps_ema else None
-        return TrainState(params, state, make_opt(params, state, row), ema, zero, zero, jnp.zeros((), bool))
+        carry = TrainState(params, state, make_opt(params, state, row), ema, zero, zero, jnp.zeros((), bool))
+        layout = parts.placement.layout
+        return carry if layout is None else in_place(carry, layout)
 
     resumed = source is not None and source.kind == "resume"
     if not resumed:
@@ -55,10 +57,10 @@ def initial_carry(parts: Parts, request: Request, compile_named: Any) -> TrainSt
     if keeps_ema:
         ema = restore_tree("ema", ema_init, (parts.params,), source, "EMA")
     step, position = np.asarray(parts.step, np.int32), np.asarray(parts.position, np.int32)
-    put = parts.placement.put
-    copied = jax.tree.map(np.asarray, (parts.params, parts.state))
-    params, state = put(copied)
-    return TrainState(params, state, *put((opt, ema, step, position, np.zeros((), bool))))
+    put, put_parameters = parts.placement.put, parts.placement.put_parameters
+    params, state = jax.tree.map(np.asarray, (parts.params, parts.state))
+    params, opt, ema = put_parameters((params, opt, ema))
+    return TrainState(params, put(state), opt, ema, *put((step, position, np.zeros((), bool))))
 
 
 def _optimizer_init(parts: Parts) -> Any:
@@ -80,7 +82,7 @@ def _restored_optimizer(parts: Parts, request: Request, make_opt: Any) -> Any:
         )
     row = parts.hyper.table(1, 1)[0]
     opt = restore_tree("opt", make_opt, (parts.params, parts.state, row), source, "optimizer states")
-    return parts.placement.put(opt)
+    return parts.placement.put_parameters(opt)
 
 
 def _record_ema(parts: Parts, source: Source | None) -> Any:
@@ -89,7 +91,7 @@ def _record_ema(parts: Parts, source: Source | None) -> Any:
         return None
     if not any(name.startswith("ema/") for name in source.record.arrays):
         return None
-    return parts.placement.put(restore_tree("ema", ema_init, (parts.params,), source, "EMA"))
+    return parts.placement.put_parameters(restore_tree("ema", ema_init, (parts.params,), source, "EMA"))
 
 
 def _check_anchors(parts: Parts, source: Source) -> None:

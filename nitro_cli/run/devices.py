@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from nitro_cli.errors import ConfigError, DataError, nearest
+from nitro_cli.programs import ArrayLayout
 
 __all__ = ["DeviceReport", "Placement", "setup_devices"]
 
@@ -76,31 +78,37 @@ class Placement:
 
     Attributes:
         devices: the devices of the run.
-        replicated: for everything that each device holds whole.
-        sharded: for batches, split on their first axis.
+        layout: how arrays lie on several devices; None on one.
     """
 
     devices: tuple[jax.Device, ...]
-    replicated: Sharding
-    sharded: Sharding
+    layout: ArrayLayout | None = None
 
     @classmethod
-    def choose(cls, n_devs: int | None) -> Placement:
+    def choose(cls, n_devs: int | None, sharding: str = "replicated") -> Placement:
         """The placement on the first `n_devs` local devices; None takes the pinned number, or all."""
         visible = jax.local_devices()
         count = n_devs if n_devs is not None else (_pinned or len(visible))
         _check_count(count, len(visible))
         devices = tuple(visible[:count])
         if count == 1:
-            single = SingleDeviceSharding(devices[0])
-            return cls(devices, single, single)
-        mesh = Mesh(np.array(devices), ("data",))
-        return cls(devices, NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data")))
+            return cls(devices)
+        return cls(devices, ArrayLayout.over(devices, fsdp=sharding == "fsdp"))
 
     @property
     def count(self) -> int:
         """How many devices share each batch."""
         return len(self.devices)
+
+    @property
+    def replicated(self) -> Sharding:
+        """For everything that each device holds whole."""
+        return SingleDeviceSharding(self.devices[0]) if self.layout is None else self.layout.replicated
+
+    @property
+    def sharded(self) -> Sharding:
+        """For batches, split on their first axis."""
+        return SingleDeviceSharding(self.devices[0]) if self.layout is None else self.layout.batch
 
     def check_batch_size(self, split: str, batch_size: int) -> None:
         """Refuse a global batch size that the devices cannot share evenly."""
@@ -111,10 +119,31 @@ class Placement:
                 fix=f"choose a batch size that is a multiple of {self.count}, or another n_devs",
             )
 
+    def width(self, size: int) -> int:
+        """The smallest batch size, `size` or more, that the devices can share evenly."""
+        return -(-size // self.count) * self.count
+
     def put(self, tree: Any) -> Any:
         """Copy a tree of host arrays to every device of the run."""
         return jax.device_put(tree, self.replicated)
 
+    def put_parameters(self, tree: Any) -> Any:
+        """Move parameters, or what is shaped like them, to where they lie between steps."""
+        layout = self.layout
+        if layout is None or not layout.fsdp:
+            return self.put(tree)
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, layout.leaf(np.shape(leaf))), tree)
+
     def put_batch(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
         """Move one batch, its rows spread over the devices."""
         return jax.device_put(dict(batch), self.sharded)
+
+    def described(self, params: Any) -> str:
+        """How the parameters lie, for the report."""
+        layout = self.layout
+        if layout is None or not layout.fsdp:
+            return "whole on each device"
+        leaves = jax.tree.leaves(params)
+        total = sum(leaf.nbytes for leaf in leaves)
+        held = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+        return f"fsdp: {held:,} of {total:,} bytes on each device"

@@ -172,7 +172,8 @@ class Evaluator:
         return found[0], found[1]
 
     def _plan(self) -> EvalPlan:
-        return EvalPlan(self._parts.experiment, self._parts.routing, self._parts.model)
+        parts = self._parts
+        return EvalPlan(parts.experiment, parts.routing, parts.model, parts.placement.layout)
 
 
 class _Accumulators:

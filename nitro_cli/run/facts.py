@@ -74,7 +74,7 @@ def logged_parameters(parts: Parts) -> dict[str, Any]:
     logged["total_steps"] = parts.total_steps
     for name, split in parts.splits.items():
         plan = split.prefetch
-        fed = "resident" if split.resident is not None else plan.path
+        fed = "resident" if split.resident is not None and parts.placement.count == 1 else plan.path
         logged[f"prefetch_{name}"] = f"{fed}, {plan.workers} workers, {plan.device_batches} staged, " + (
             "ordered" if plan.ordered else "unordered"
         )

@@ -116,5 +116,5 @@ class Parts:
         if self.width is None:
             sizes = [split.batch_size for name, split in self.splits.items() if name != "train"]
             sizes = sizes or [split.batch_size for split in self.splits.values()]
-            self.width = max(sizes) if sizes else real
+            self.width = max(sizes) if sizes else self.placement.width(real)
         return self.width

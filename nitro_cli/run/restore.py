@@ -130,7 +130,7 @@ def restore_source(parts: Parts, request: Request) -> None:
     fresh = (parts.params, parts.state)
     params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
     state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
-    parts.params, parts.state = parts.placement.put((params, state))
+    parts.params, parts.state = parts.placement.put_parameters(params), parts.placement.put(state)
     if source.kind == "resume":
         meta = source.record.meta
         parts.step, parts.epoch = meta["step"], meta["epoch"]
@@ -175,7 +175,8 @@ def with_weights(carry: TrainState, source: Source, placement: Placement) -> Tra
         if name == "ema" and (template is None or source.averaged_from is not None):
             parts[name] = None
             continue
-        parts[name] = placement.put(unflatten(name, template, arrays, source=source.text, what=what))
+        put = placement.put if name == "state" else placement.put_parameters
+        parts[name] = put(unflatten(name, template, arrays, source=source.text, what=what))
     return carry._replace(**parts)
 
 

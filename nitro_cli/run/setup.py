@@ -207,7 +207,7 @@ def _merge_derived(parts: Parts, request: Request) -> None:
 
 def _place_device_fields(parts: Parts) -> None:
     e = parts.experiment
-    parts.placement = Placement.choose(e.n_devs)
+    parts.placement = Placement.choose(e.n_devs, e.sharding)
     names = fields_of_kind(type(e), FieldKind.DEVICE)
     parts.device = parts.placement.put({name: device_array(getattr(e, name)) for name in names})
 
@@ -218,9 +218,17 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
     def build(device: Mapping[str, jax.Array], key: jax.Array) -> Any:
         return host_view(e, device).build_model(key)
 
-    built = initialize(build, parts.seed, parts.device, options=request.compile_options, on_compile=compiling)
+    layout = parts.placement.layout
+    built = initialize(
+        build,
+        parts.seed,
+        parts.device,
+        options=request.compile_options,
+        on_compile=compiling,
+        place=layout.keep if layout is not None and layout.fsdp else None,
+    )
     parts.model = built.adapted
-    parts.params, parts.state = parts.placement.put((built.params, built.state))
+    parts.params, parts.state = parts.placement.put_parameters(built.params), parts.placement.put(built.state)
     parts.key = parts.placement.put(jax.random.fold_in(jax.random.key(parts.seed), STEP_STREAM))
     parts.report.add(
         "model",
@@ -230,7 +238,7 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
     if parts.source is not None:
         restore_source(parts, request)
     if not isinstance(request.w0, str):
-        parts.w0 = parts.placement.put(request.w0)
+        parts.w0 = parts.placement.put_parameters(request.w0)
     elif request.w0 == "weights":
         parts.w0 = parts.params
     elif request.w0 != "build_model":
@@ -353,7 +361,7 @@ def _build_optimizer(parts: Parts, request: Request) -> None:
         parts.optimizer = Optimizer(e, parts.layout, parts.hyper, supplies_loss=True)
         parts.anchors = jax.tree.map(np.asarray, parts.optimizer.anchors(parts.w0))
         parts.anchor_checksums = parts.optimizer.anchor_checksums(parts.w0)
-        parts.anchors = parts.placement.put(parts.anchors)
+        parts.anchors = parts.placement.put_parameters(parts.anchors)
         parts.rule = parts.optimizer.rule
     parts.w0 = None
     _check_stop_rules(parts)
@@ -384,19 +392,21 @@ def _check_stop_rules(parts: Parts) -> None:
 
 def _report(parts: Parts) -> None:
     e = parts.experiment
-    parts.report.add("data", [_split_row(split) for split in parts.splits.values()])
+    parts.report.add("data", [_split_row(split, parts.placement.count) for split in parts.splits.values()])
     parts.report.add("bindings", [asdict(row) | {"bound": ", ".join(row.bound)} for row in parts.hyper.bindings])
     parts.report.add("parameter groups", [asdict(row) for row in parts.hyper.groups])
     run: dict[str, Any] = {"seed": parts.seed, "max_epochs": e.max_epochs, "accum": e.accum, "steps": parts.total_steps}
     run["devices"] = parts.placement.count
     run["backend"] = parts.placement.devices[0].platform
+    if parts.placement.count > 1 or e.sharding != "replicated":
+        run["parameters"] = parts.placement.described(parts.params)
     parts.report.add("run", [run])
 
 
-def _split_row(split: Split) -> dict[str, Any]:
+def _split_row(split: Split, devices: int) -> dict[str, Any]:
     plan = split.prefetch
     row: dict[str, Any] = {"split": split.name, "batches": split.batches, "batch size": split.batch_size}
-    if split.resident is not None:
+    if split.resident is not None and devices == 1:
         return row | {"fed": "resident on the device"}
     row |= {"fed": plan.path, "workers": plan.workers, "staged": plan.device_batches, "ordered": plan.ordered}
     notes = [plan.note] if plan.note else []

@@ -361,11 +361,10 @@ class TrainingSession:
         meta = source.record.meta
         held = meta.get("rules", {})
         rule = self._stop_rule
-        if rule is not None and held.get("early_stop") is not None:
-            if hasattr(rule, "load_state"):
-                rule.load_state(held["early_stop"])
-            else:
-                _say(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
+        if rule is not None and not hasattr(rule, "load_state"):
+            _say(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
+        elif rule is not None and held.get("early_stop") is not None:
+            rule.load_state(held["early_stop"])
         if held.get("schedules"):
             self.nitro.parts.hyper.load_state(held["schedules"])
         for row in History.from_json_rows(meta.get("history", [])):
@@ -390,6 +389,7 @@ class TrainingSession:
             resident=resident,
             manual=parts.manual,
             outputs_to_host=host_metrics,
+            layout=parts.placement.layout,
         )
 
 

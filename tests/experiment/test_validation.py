@@ -117,7 +117,7 @@ class Values(Experiment):
         ("ema", {"beta": 1.0}),
         ("max_time", "soon"),
         ("max_time", -1),
-        ("sharding", "fsdp"),
+        ("sharding", "tensor"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_and_its_field_named(field, value):

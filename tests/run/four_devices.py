@@ -1,0 +1,202 @@
+"""Runs on four devices and on one, in a process of its own: XLA counts its host devices once, when it starts.
+
+Called with a folder; prints what it found as one JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tiny import Quick, points
+
+from nitro_cli import EMA, Mean, Nitro, NitroError, set_progress_reporter, setup_devices
+from nitro_cli.cli.app import main
+
+ROOT = Path(sys.argv[1])
+TEST = points(21, 3)
+
+
+class OnDevice(Quick):
+    """Metrics inside the program, and the loss beside them."""
+
+    eval_loss = True
+
+    def metrics_residency(self, hook: str) -> str:
+        return "device"
+
+    def metrics(self, outputs: Any, *, y: Any) -> dict[str, Any]:
+        return {"acc": Mean(jnp.sum(outputs.argmax(-1) == y), y.size)}
+
+
+class Manual(Quick):
+    """The whole step by the experiment."""
+
+    def setup_optimizers(self, model: Any, params: Any, state: Any) -> Any:
+        return optax.sgd(1e-2, momentum=0.9).init(params)
+
+    def train_step(self, model: Any, params: Any, opt_state: Any, state: Any, *, x: Any, y: Any) -> Any:
+        def objective(p: Any) -> Any:
+            outputs, new = model(p, state, x)
+            return self.loss(outputs, y=y), new
+
+        (loss, new), grads = jax.value_and_grad(objective, has_aux=True)(params)
+        updates, opt_state = optax.sgd(1e-2, momentum=0.9).update(grads, opt_state, params)
+        return loss, optax.apply_updates(params, updates), new, opt_state, {}
+
+
+def difference(a: Any, b: Any) -> float:
+    """The largest difference of two trees' leaves."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return float(max(np.max(np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64))) for x, y in pairs))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two trees' leaves are equal bit for bit."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
+
+
+def refusal(make: Any) -> str:
+    """What an error says."""
+    try:
+        make()
+    except NitroError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was refused"
+
+
+def trained(name: str, kind: type = Quick, **words: Any) -> Nitro:
+    """A run in a folder of its own."""
+    return Nitro(kind(run_dir=ROOT / name, **words)).train()
+
+
+def replicated() -> dict[str, Any]:
+    one, four = trained("one", OnDevice, n_devs=1, width=16), trained("four", OnDevice, width=16)
+    program = four.programs["train"].compiled
+    batches = program.input_shardings[0][1]
+    batch = {"x": TEST["x"][:5], "y": TEST["y"][:5]}
+    before = four.evaluate("test")
+    misses = len(four.programs)
+    four.set_device(smoothing=0.5)
+    return {
+        "params": difference(one.params, four.params),
+        "state": difference(one.state, four.state),
+        "history": [
+            difference(list(a.values()), list(b.values())) for a, b in zip(one.history, four.history, strict=True)
+        ],
+        "test": [one.evaluate("test"), before],
+        "batch_specs": sorted({str(s.spec) for s in jax.tree.leaves(batches)}),
+        "rows_in_program": "f32[2,6]" in program.as_text() and "f32[8,6]" not in program.as_text(),
+        "sums_gradients": "all-reduce" in program.as_text(),
+        "devices": len(jax.tree.leaves(four.params)[0].sharding.device_set),
+        "predict": difference(one.predict(batch), four.predict(batch)),
+        "predicted": list(four.predict(batch).shape),
+        "smoothed": [one.set_device(smoothing=0.5).evaluate("test")["loss"], four.evaluate("test")["loss"]],
+        "device_value": four.device_value("smoothing"),
+        "new_programs": len(four.programs) - misses,
+        "report": str(four.report),
+    }
+
+
+def without_data() -> dict[str, Any]:
+    batch = {"x": TEST["x"][:5]}
+    one = Nitro(Quick(width=16), n_devs=1, data={}, weights=f"{ROOT / 'four'}/{_only(ROOT / 'four')}")
+    four = Nitro(Quick(width=16), data={}, weights=f"{ROOT / 'four'}/{_only(ROOT / 'four')}")
+    return {"difference": difference(one.predict(batch), four.predict(batch)), "shape": list(four.predict(batch).shape)}
+
+
+def _only(root: Path) -> str:
+    return str(next(root.glob("*/checkpoints/*")).relative_to(root))
+
+
+def other_steps() -> dict[str, Any]:
+    found = {}
+    for name, kind, words in (("accum", Quick, {"accum": 2}), ("manual", Manual, {})):
+        one, four = (trained(f"{name}{n}", kind, n_devs=n, max_epochs=1, **words) for n in (1, 4))
+        found[name] = difference(one.params, four.params)
+    return found
+
+
+def resumed() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    whole = trained("whole", n_devs=4)
+    for name, first, second in (("4 to 1", 4, 1), ("1 to 4", 1, 4), ("4 to 4", 4, 4)):
+        root = ROOT / name.replace(" ", "-")
+        Nitro(Quick(run_dir=root, n_devs=first, max_epochs=1)).train()
+        again = Nitro(Quick(run_dir=root, n_devs=second), resume=("latest", "latest")).train()
+        found[name] = [difference(again.params, whole.params), same(again.carry, whole.carry), again.step, whole.step]
+    return found
+
+
+def fsdp() -> dict[str, Any]:
+    words: dict[str, Any] = {"width": 2048, "ema": EMA(beta=0.9), "max_epochs": 1, "gradient_clip_norm": 1.0}
+    one = trained("fsdp1", n_devs=1, **words)
+    four = trained("fsdp4", sharding="fsdp", **words)
+    root = ROOT / "fsdp4"
+    onto_one = Nitro(Quick(run_dir=root, n_devs=1, **words), weights=("latest", "latest"))
+    words["max_epochs"] = 2
+    straight = Nitro(Quick(run_dir=ROOT / "fsdp2", sharding="fsdp", **words)).train()
+    back = Nitro(Quick(run_dir=root, sharding="fsdp", **words), resume=("latest", "latest")).train()
+    return {
+        "params": difference(one.params, four.params),
+        "opt": difference(one.carry.opt, four.carry.opt),
+        "ema": difference(one.ema, four.ema),
+        "metrics": [one.evaluate("test"), four.evaluate("test")],
+        "shares": {name: _shares(getattr(four.carry, name)) for name in ("params", "opt", "ema", "state")},
+        "record": same(onto_one.params, four.params),
+        "resumed": same(back.carry, straight.carry),
+        "report": str(four.report),
+        "odd": _shares(Nitro(Quick(width=2047), sharding="fsdp", data={}).params),
+    }
+
+
+def _shares(tree: Any) -> list[list[int]]:
+    """Of each leaf: its elements, and those on the first device."""
+    leaves = jax.tree.leaves(tree)
+    return [[leaf.size, next(s.data.size for s in leaf.addressable_shards if s.device.id == 0)] for leaf in leaves]
+
+
+def _command(*words: str) -> Any:
+    sys.argv = ["nitro", *words]
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        main()
+    return json.loads(told.getvalue())
+
+
+def refused() -> dict[str, str]:
+    return {
+        "divide": refusal(lambda: Nitro(Quick(n_devs=3))),
+        "too many": refusal(lambda: Nitro(Quick(n_devs=5))),
+        "backend": refusal(lambda: setup_devices(backend="tpu")),
+    }
+
+
+def pinned() -> dict[str, Any]:
+    before = setup_devices()
+    after = setup_devices(n_devs=2)
+    nitro = Nitro(Quick(), data={})
+    return {
+        "before": [before.n_devs, before.pinned, len(before.visible)],
+        "after": [after.n_devs, after.pinned, len(after.visible)],
+        "used": nitro.parts.placement.count,
+        "command": _command("devices", "--json"),
+    }
+
+
+if __name__ == "__main__":
+    set_progress_reporter(None)
+    scenarios = (replicated, without_data, other_steps, resumed, fsdp, refused, pinned)
+    chosen = [s for s in scenarios if len(sys.argv) < 3 or s.__name__ in sys.argv[2:]]
+    print("\n" + json.dumps({scenario.__name__: scenario() for scenario in chosen}, default=float))
