@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-__all__ = ["experiments", "fields", "presets", "run_ids", "runs", "targets"]
+__all__ = ["experiments", "export_backends", "fields", "presets", "run_ids", "runs", "targets"]
 
 
 def experiments(incomplete: str) -> list[tuple[str, str]]:
@@ -61,6 +61,13 @@ def fields(ctx: typer.Context, incomplete: str) -> list[str]:
     ref = _experiment(ctx)
     own = list(_declared(ref.file, ref.class_name)) if ref is not None and ref.file is not None else []
     return [f"{name}=" for name in dict.fromkeys([*own, *KNOB_HELP, "schedules."]) if name.startswith(incomplete)]
+
+
+def export_backends(incomplete: str) -> list[str]:
+    """Names of export backends, those of plugins among them."""
+    from nitro_cli.export import backend_names
+
+    return [name for name in backend_names() if name.startswith(incomplete)]
 
 
 def _experiment(ctx: typer.Context) -> Any:

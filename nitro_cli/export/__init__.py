@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nitro_cli.export.backends import ExportBackend, ExportJob, backend_names
+    from nitro_cli.export.backends import ExportBackend, ExportJob, backend_names, find_backend
     from nitro_cli.export.exporting import export
     from nitro_cli.export.load import (
         Bundle,
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         DamagedBundleError,
         NoBundleError,
         UntrustedPostprocessError,
+        bundle_info,
         load_bundle,
         verify_bundle,
     )
@@ -30,7 +31,9 @@ __all__ = [
     "NoBundleError",
     "UntrustedPostprocessError",
     "backend_names",
+    "bundle_info",
     "export",
+    "find_backend",
     "load_bundle",
     "renew",
     "verify_bundle",
@@ -42,6 +45,7 @@ _HOME = {
     "DamagedBundleError": "load",
     "NoBundleError": "load",
     "UntrustedPostprocessError": "load",
+    "bundle_info": "load",
     "verify_bundle": "load",
     "renew": "renewing",
     "ExportBackend": "backends",
@@ -49,6 +53,7 @@ _HOME = {
     "ExportSpec": "spec",
     "backend_names": "backends",
     "export": "exporting",
+    "find_backend": "backends",
     "load_bundle": "load",
 }
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nitro_cli.errors import ConfigError, NitroWarning, NotFoundError, nearest
-from nitro_cli.export.program import Served
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nitro_cli.export.program import Served
 
 __all__ = ["GROUP", "ExportBackend", "ExportJob", "backend_names", "find_backend", "without_postprocess"]
 

@@ -27,6 +27,7 @@ __all__ = [
     "DamagedBundleError",
     "NoBundleError",
     "UntrustedPostprocessError",
+    "bundle_info",
     "load_bundle",
     "verify_bundle",
 ]
@@ -109,6 +110,20 @@ def verify_bundle(path: Any) -> dict[str, Any]:
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedBundleError(f"{root / MANIFEST} is not as an export writes it: {error!r}") from None
     return manifest
+
+
+def bundle_info(path: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Manifest and provenance of a bundle; the files are not verified.
+
+    Raises:
+        BundleError: there is no bundle, or one of the two cannot be read.
+    """
+    root = Path(path)
+    manifest = read_manifest(root)
+    try:
+        return manifest, json.loads(inside(root, PROVENANCE).read_text())
+    except (OSError, ValueError) as error:
+        raise DamagedBundleError(f"{root / PROVENANCE} cannot be read: {error}") from None
 
 
 class Bundle:

@@ -1,0 +1,116 @@
+"""`nitro bundle`: look into exported bundles, verify and run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nitro_cli.cli.bundle_failures import bundle_failures
+from nitro_cli.cli.options import Force
+from nitro_cli.cli.output import Output
+from nitro_cli.cli.render.tables import size, table
+from nitro_cli.errors import ExitCode
+
+__all__ = ["info", "run", "verify"]
+
+BundlePath = Annotated[str, typer.Argument(metavar="PATH", help="Directory of a bundle.")]
+
+
+def info(output: Output, path: BundlePath) -> int:
+    """What a bundle takes and gives, how long its program loads for certain, and where it comes from."""
+    from nitro_cli.export import bundle_info
+
+    with bundle_failures():
+        manifest, provenance = bundle_info(path)
+    if output.json:
+        output.document(path=path, manifest=manifest, provenance=provenance)
+        return ExitCode.OK
+    total = sum(facts["bytes"] for facts in manifest["files"].values())
+    rows = [
+        ["experiment", provenance.get("experiment")],
+        ["checkpoint", provenance.get("checkpoint")],
+        ["weights", f"{provenance.get('weights')}, {provenance.get('weights_from')}"],
+        ["commit", _commit(provenance)],
+        ["exported", f"{manifest['exported_at']} with nitro {manifest['nitro']}, jax {manifest['jax']}"],
+        ["loads until", f"{manifest['valid_until']}; `nitro export --from-bundle` writes it anew"],
+        ["platforms", ", ".join(manifest["platforms"])],
+        ["batch sizes", "any" if "any" in manifest["programs"] else ", ".join(manifest["programs"])],
+        ["postprocess", manifest["postprocess"] or "none"],
+        ["size", size(total)],
+    ]
+    output.show(table(["bundle", Path(path).name], rows, fold=(1,)))
+    sides = [("input", manifest["client_inputs"]), ("output", manifest["client_outputs"])]
+    if manifest["postprocess"]:
+        sides.append(("output, --raw", manifest["outputs"]))
+    wire = [[side, spec["name"], spec["dtype"], _shape(spec["shape"])] for side, specs in sides for spec in specs]
+    output.show(table(["wire", "name", "dtype", "shape"], wire, title="\ntensors"))
+    return ExitCode.OK
+
+
+def _commit(provenance: dict[str, Any]) -> str:
+    if "commit" not in provenance:
+        return str(provenance.get("repository"))
+    state = "clean"
+    if provenance.get("dirty"):
+        state = "dirty, patch beside it" if provenance.get("patch") else "untracked files"
+    return f"{provenance['commit']} ({state})"
+
+
+def _shape(shape: list[int | None]) -> str:
+    return "batch" + "".join(f" x {n if n is not None else 'any'}" for n in shape[1:])
+
+
+def verify(output: Output, path: BundlePath) -> int:
+    """Compare every file of a bundle with the digest written at export.
+
+    The exit code is 5 when one is missing, damaged, or leads outside the bundle.
+    """
+    from nitro_cli.export import verify_bundle
+
+    with bundle_failures():
+        manifest = verify_bundle(path)
+    if output.json:
+        output.document(path=path, ok=True, files=len(manifest["files"]))
+        return ExitCode.OK
+    total = sum(facts["bytes"] for facts in manifest["files"].values())
+    output.text(f"ok  {path}: {len(manifest['files'])} files, {size(total)}")
+    return ExitCode.OK
+
+
+def run(
+    output: Output,
+    path: BundlePath,
+    input_: Annotated[
+        str, typer.Option("--input", "-i", metavar="F", help="An .npz with one array per input, batch first.")
+    ] = ...,  # type: ignore[assignment]
+    out: Annotated[str, typer.Option("--output", "-o", metavar="F", help="The .npz to write.")] = ...,  # type: ignore[assignment]
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, metavar="N", help="Samples per call; all at once by default.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The program's own outputs, no postprocess.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust-postprocess", help="Run the Python source that came with the bundle.")
+    ] = False,
+    force: Force = False,
+) -> int:
+    """Run a bundle on an .npz and write its outputs; the experiment's code is not needed."""
+    from nitro_cli.cli.prediction_files import InputFields, OutputFile
+    from nitro_cli.export import load_bundle
+
+    with bundle_failures(), output.hooks_to_stderr():
+        bundle = load_bundle(path, trust_postprocess=trust, raw=raw)
+        source = InputFields(Path(input_), [spec["name"] for spec in bundle.manifest["inputs"]])
+        with OutputFile(Path(out), source.samples, force=force) as file:
+            for batch in source.batches(batch_size or max(source.samples, 1)):
+                file.write(bundle(**batch))
+            shapes = file.shapes
+    if output.json:
+        arrays = {name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in shapes.items()}
+        output.document(bundle=path, input=source.path, output=file.path, samples=source.samples, arrays=arrays)
+        return ExitCode.OK
+    output.text(str(file.path))
+    told = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in shapes.items())
+    output.note(f"{source.samples} samples: {told}")
+    return ExitCode.OK
