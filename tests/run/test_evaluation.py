@@ -1,0 +1,177 @@
+"""Losses and metrics of a split against plain numpy: means over batches, the short last batch without its padding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from nitro_cli import ArrayBatches, Concat, Max, Mean, Min, Nitro, Sum
+from nitro_cli.errors import MetricError
+from tests.tiny import Bare, points
+
+SIZES = (8, 8, 4)
+"""Samples in the batches of the validation split: the last is short."""
+
+
+class Judged(Bare):
+    """A linear layer judged by everything at once."""
+
+    max_epochs = 1
+    checkpointer = None
+    monitor = ("acc", "max")
+
+    def optimizer(self, group: str) -> Any:
+        return optax.sgd
+
+    def build_data(self, dist: Any) -> Any:
+        return {"train": ArrayBatches(points(32, 1), 8), "val": ArrayBatches(points(sum(SIZES), 2), 8)}
+
+    def loss(self, outputs: jax.Array, *, y: jax.Array) -> Any:
+        entropy = optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean()
+        size = jnp.abs(outputs).mean()
+        return entropy + 0.1 * size, {"entropy": entropy, "size": size}
+
+
+class Reported(Judged):
+    """Metrics that both numpy and JAX can compute."""
+
+    def metrics(self, outputs: Any, *, y: Any) -> Any:
+        xp = np if isinstance(outputs, np.ndarray) else jnp
+        return {
+            "acc": Mean((outputs.argmax(-1) == y).sum(), y.shape[0]),
+            "samples": Sum(xp.ones_like(y).sum()),
+            "highest": Max(outputs.max()),
+            "lowest": Min(outputs.min()),
+            "class0": Concat(outputs[:, 0]),
+        }
+
+
+class ReportedOnDevice(Reported):
+    def metrics_residency(self, hook: str) -> str:
+        return "device"
+
+
+class Trained(Judged):
+    def train_metrics(self, outputs: Any, *, y: Any) -> Any:
+        return {"batch_acc": (outputs.argmax(-1) == y).mean(), "first": outputs[0, 0]}
+
+
+class TrainedOnHost(Trained):
+    def metrics_residency(self, hook: str) -> str:
+        return "host"
+
+
+def by_hand(nitro: Nitro) -> dict[str, Any]:
+    """Validation in float64 numpy with the handle's weights."""
+    data, at, batches = points(sum(SIZES), 2), 0, []
+    kernel, bias = (np.asarray(nitro.params[name], np.float64) for name in ("kernel", "bias"))
+    for size in SIZES:
+        x, y = data["x"][at : at + size], data["y"][at : at + size]
+        at += size
+        logits = x @ kernel + bias
+        log_softmax = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        batches.append({"entropy": -log_softmax[np.arange(size), y].mean(), "size": np.abs(logits).mean()})
+    logits = data["x"] @ kernel + bias
+    mean = {name: np.mean([batch[name] for batch in batches]) for name in ("entropy", "size")}
+    loss = mean["entropy"] + 0.1 * mean["size"]
+    return {
+        "losses": {"loss": loss, "loss/entropy": mean["entropy"], "loss/size": mean["size"]},
+        "acc": (logits.argmax(-1) == data["y"]).mean(),
+        "highest": logits.max(),
+        "lowest": logits.min(),
+        "class0": logits[:, 0],
+    }
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_without_metrics_the_validation_loss_and_its_terms_are_means_over_batches(
+    resident: bool, tmp_path: Path
+) -> None:
+    val = ArrayBatches(points(sum(SIZES), 2), 8, resident=resident)
+    nitro = Nitro(Judged(monitor=None), data={"train": ArrayBatches(points(32, 1), 8), "val": val}, run_dir=tmp_path)
+    assert tuple(nitro.monitor) == ("loss", "min")
+    nitro.train()
+    assert nitro.metrics == pytest.approx(by_hand(nitro)["losses"], rel=1e-5)
+    assert nitro.validate() == nitro.metrics
+    assert nitro.history[1]["loss"] == nitro.metrics["loss"]
+
+
+@pytest.mark.parametrize("cls", [Reported, ReportedOnDevice])
+def test_metrics_see_no_padding_and_eval_loss_adds_the_losses(cls: type[Reported], tmp_path: Path) -> None:
+    nitro = Nitro(cls(eval_loss=True), run_dir=tmp_path).train()
+    found, wanted = nitro.validate(), by_hand(nitro)
+    assert {name: found[name] for name in wanted["losses"]} == pytest.approx(wanted["losses"], rel=1e-5)
+    assert found["samples"] == sum(SIZES)
+    assert found["acc"] == pytest.approx(wanted["acc"], rel=1e-12)
+    for name in ("highest", "lowest", "class0"):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, atol=1e-6)
+    assert np.shape(found["class0"]) == (sum(SIZES),)
+
+
+def test_device_metrics_equal_host_metrics(tmp_path: Path) -> None:
+    host = Nitro(Reported(), run_dir=tmp_path).validate()
+    device = Nitro(ReportedOnDevice(), run_dir=tmp_path).validate()
+    assert host.keys() == device.keys()
+    for name, value in host.items():
+        np.testing.assert_allclose(device[name], value, rtol=1e-6, err_msg=name)
+
+
+def test_a_name_that_metrics_and_the_loss_both_report_is_refused(tmp_path: Path) -> None:
+    class Clashing(Reported):
+        def finalize_metrics(self, acc: Any, split: str) -> Any:
+            return {"loss": 1.0, "acc": acc["acc"]}
+
+    assert Nitro(Clashing(), run_dir=tmp_path).validate()["loss"] == 1.0
+    with pytest.raises(MetricError, match=r"loss is reported both"):
+        Nitro(Clashing(eval_loss=True), run_dir=tmp_path).validate()
+
+
+def test_finalize_metrics_is_told_the_split_and_its_values_are_reported(tmp_path: Path) -> None:
+    class Final(Reported):
+        def finalize_metrics(self, acc: Any, split: str) -> Any:
+            return {"error": 1 - acc["acc"], "split": {"val": 1, "train": 2}[split], "rows": acc["class0"]}
+
+    nitro = Nitro(Final(monitor=("error", "min")), run_dir=tmp_path)
+    found = nitro.validate()
+    assert found["error"] == pytest.approx(1 - by_hand(nitro)["acc"])
+    assert found["split"] == 1
+    assert nitro.evaluate("train")["split"] == 2
+
+
+@pytest.mark.parametrize("accum", [1, 2])
+def test_train_metrics_on_the_host_equal_those_on_the_device(accum: int, tmp_path: Path, log_lines: Any) -> None:
+    device = Nitro(Trained(accum=accum, monitor=None), run_dir=tmp_path / "device").train()
+    host = Nitro(TrainedOnHost(accum=accum, monitor=None), run_dir=tmp_path / "host").train()
+    ours, theirs = log_lines(device, "train"), log_lines(host, "train")
+    assert [line["step"] for line in ours] == list(range(1, 4 // accum + 1))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys()
+        assert {"loss", "loss/entropy", "loss/size", "batch_acc", "first"} <= one.keys()
+        for name in ("loss", "loss/entropy", "loss/size", "batch_acc", "first"):
+            assert one[name] == pytest.approx(other[name], rel=1e-5), name
+
+
+def test_the_train_line_has_means_of_losses_and_the_last_micro_batchs_metrics(tmp_path: Path, log_lines: Any) -> None:
+    nitro = Nitro(Trained(accum=2, monitor=None), run_dir=tmp_path)
+    kernel, bias = np.asarray(nitro.params["kernel"]), np.asarray(nitro.params["bias"])
+    data = points(32, 1)
+    logits = data["x"][:16] @ kernel + bias
+    sizes = [np.abs(logits[:8]).mean(), np.abs(logits[8:]).mean()]
+    first = log_lines(nitro.train(), "train")[0]
+    assert first["loss/size"] == pytest.approx(np.mean(sizes), rel=1e-5)
+    assert first["loss"] == pytest.approx(first["loss/entropy"] + 0.1 * first["loss/size"], rel=1e-5)
+    assert first["first"] == pytest.approx(logits[8, 0], rel=1e-5)
+    assert first["batch_acc"] == pytest.approx((logits[8:].argmax(-1) == data["y"][8:16]).mean())
+
+
+def test_fewer_log_lines_are_every_nth_step(tmp_path: Path, log_lines: Any) -> None:
+    nitro = Nitro(Judged(log_every_n_steps=2, monitor=None), run_dir=tmp_path).train()
+    assert [line["step"] for line in log_lines(nitro, "train")] == [2, 4]
+    assert [line["step"] for line in log_lines(nitro, "validate")] == [4]
+    assert 0 <= log_lines(nitro, "data")[0]["data/wait_frac"] <= 1
