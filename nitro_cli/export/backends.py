@@ -23,6 +23,7 @@ __all__ = ["GROUP", "ExportBackend", "ExportJob", "backend_names", "find_backend
 GROUP = "nitro.export_backends"
 _OWN = {
     "bundle": "nitro_cli.export.bundle:BundleBackend",
+    "onnx": "nitro_cli.export.onnx.backend:OnnxBackend",
     "savedmodel": "nitro_cli.export.savedmodel:SavedModelBackend",
     "safetensors": "nitro_cli.export.tensors:SafetensorsBackend",
 }

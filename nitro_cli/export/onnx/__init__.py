@@ -1,0 +1,1 @@
+"""Traced functions as ONNX files: one lowering per JAX primitive."""

@@ -1,0 +1,75 @@
+"""The ONNX backend: one file for any batch size, run by onnxruntime before it appears."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import ConfigError, MissingExtraError
+from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.backends import ExportJob, without_postprocess
+from nitro_cli.export.onnx.conversion import onnx_model
+from nitro_cli.export.writing import new_file
+
+__all__ = ["OnnxBackend"]
+
+_MOST = 2**31 - 2**20
+"""What one ONNX file can hold: it is a protocol buffer."""
+
+
+class OnnxBackend:
+    """`NAME.onnx`: dynamic batch, weights inside, provenance as metadata."""
+
+    suffix = ".onnx"
+
+    def write(self, job: ExportJob) -> Path:
+        """Write the file, run it with onnxruntime and compare its outputs.
+
+        Raises:
+            MissingExtraError: onnx or onnxruntime is not installed.
+            ConfigError: the function uses something that cannot be written to ONNX.
+            IntegrityError: onnxruntime gives other outputs than the handle.
+        """
+        onnx, runtime = _packages()
+        total = sum(array.nbytes for array in job.served.weights.values())
+        if total > _MOST:
+            raise ConfigError(
+                f"the weights are {total / 2**30:.1f} GiB, and an ONNX file holds less than 2", fix="export a bundle"
+            )
+        without_postprocess(job, "an ONNX file")
+        model = onnx_model(job.served, {"provenance": json.dumps(job.provenance), "config": job.config})
+        with new_file(job.target, force=job.force) as file:
+            onnx.checker.check_model(model)
+            onnx.save(model, str(file))
+            _verify(runtime, file, job)
+        return job.target
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError(
+            "an ONNX file is written with onnx and tried with onnxruntime",
+            why=str(error),
+            fix="pip install 'nitro-cli[onnx]'",
+        ) from error
+    return onnx, onnxruntime
+
+
+def _verify(runtime: Any, file: Path, job: ExportJob) -> None:
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ConfigError(
+            "onnxruntime cannot load what was written", why=str(error).splitlines()[0], fix="export a bundle"
+        ) from error
+    inputs = [spec.name for spec in job.served.contract.inputs]
+    outputs = [spec.name for spec in job.served.contract.outputs]
+    for size, (wire, wanted) in job.expected.items():
+        found = session.run(outputs, dict(zip(inputs, wire, strict=True)))
+        check_outputs(dict(zip(outputs, found, strict=True)), wanted, f"onnxruntime at batch size {size}")
