@@ -1,7 +1,7 @@
 """Framework time per step above a bare jitted call: a trivial step on a six-leaf tree, logging on.
 
-Prints microseconds per step, each the minimum and median over interleaved repeats: the bare call, the bare call again as a
-control, and nitro's loop over resident and over streamed data.
+Prints microseconds per step, minimum and median over interleaved repeats: the bare call, the bare call again as a control, and
+nitro's loop over resident and over streamed data.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from clock import EpochClock
 
 from nitro_cli import ArrayBatches, Experiment, Nitro, set_progress_reporter
 
@@ -95,32 +96,14 @@ def framework(steps: int, resident: bool) -> Callable[[], float]:
 
 
 def _epoch_times(handle: Nitro) -> list[float]:
-    """Seconds of each epoch's training stretch, as the reporter is told of them."""
-
-    class Clock:
-        def __init__(self) -> None:
-            self.times: list[float] = []
-            self.start = 0.0
-
-        def begin(self, label: str, total: int, epoch: int, max_epochs: int) -> None:
-            self.label, self.start = label, time.perf_counter()
-
-        def end(self, values: Any) -> None:
-            if self.label == "train":
-                self.times.append(time.perf_counter() - self.start)
-
-        def step(self, n: int, values: Any) -> None:
-            pass
-
-        phase = note = line = done = lambda self, text: None
-
-    clock = Clock()
+    """Wall seconds of each epoch's training stretch."""
+    clock = EpochClock()
     previous = set_progress_reporter(clock)
     try:
         handle.train()
     finally:
         set_progress_reporter(previous)
-    return clock.times
+    return [wall for wall, _ in clock.train]
 
 
 def main() -> None:

@@ -163,7 +163,7 @@ def _automatic_step(plan: StepPlan) -> Any:
             grads = plan.layout.keep(grads)
             outputs = plan.layout.rows(outputs, _batch_size(batches))
         loss = numbers["loss"]
-        new_params, new_opt, _ = optimizer.update(
+        new_params, new_opt, norm = optimizer.update(
             grads,
             carry.opt,
             carry.params,
@@ -185,7 +185,8 @@ def _automatic_step(plan: StepPlan) -> Any:
                 row[hyper.column("ema_every")],
             )
         new = TrainState(new_params, new_state, new_opt, new_ema, step, carry.position + plan.accum, carry.stopped)
-        finite = jnp.isfinite(loss) & _all_finite(grads, optimizer)
+        # The norm is finite only if every gradient is, and clipping needs it anyway.
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         return *_finish(plan, carry, new, numbers, finite), outputs
 
     return train_step
@@ -360,7 +361,13 @@ def batch_of(
         return batches[index]
     order = inputs["order"]
     rows = jax.lax.dynamic_index_in_dim(order, position + index, axis=0, keepdims=False)
-    return {name: array.at[rows].get(mode="promise_in_bounds") for name, array in inputs["arrays"].items()}
+    # Without the barriers XLA computes the indices and gathers anew for every use of the batch.
+    rows = jax.lax.optimization_barrier(rows)
+    gathered = {
+        name: array.at[rows].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        for name, array in inputs["arrays"].items()
+    }
+    return jax.lax.optimization_barrier(gathered)
 
 
 def _scalars(returned: Any, hook: str) -> dict[str, jax.Array]:
@@ -382,12 +389,6 @@ def _leaves_finite(leaves: Sequence[jax.Array]) -> jax.Array:
     if not floats:
         return jnp.asarray(True)
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
-
-
-def _all_finite(grads: PyTree, optimizer: Optimizer) -> jax.Array:
-    leaves = jax.tree.leaves(grads)
-    trained = [g for g, leaf in zip(leaves, optimizer.layout.leaves, strict=True) if leaf.group != "frozen"]
-    return _leaves_finite(trained)
 
 
 def _same_structure(old: TrainState, new: TrainState) -> None:
