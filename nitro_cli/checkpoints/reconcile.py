@@ -19,7 +19,14 @@ from .manifest import MANIFEST_FILE, present_names
 from .names import CHECKPOINTS, RUN_ID, contained_path, is_stray_name
 from .record import RecordInfo, record_info
 
-__all__ = ["entry_of_record", "remove_displaced", "remove_strays", "remove_strays_of_dead_runs", "run_info_from_disk", "with_disk"]
+__all__ = [
+    "entry_of_record",
+    "remove_displaced",
+    "remove_strays",
+    "remove_strays_of_dead_runs",
+    "run_info_from_disk",
+    "with_disk",
+]
 
 RUN_FILE = "run.json"
 

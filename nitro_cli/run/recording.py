@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes
 from nitro_cli.experiment import Checkpointer
-from nitro_cli.metrics import encode_row, flatten_scalars
+from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import resolved_of, write_config
 from nitro_cli.run.facts import fields_by_kind, logged_parameters, program_facts, record_arrays, versions
 from nitro_cli.run.identity import source_facts
-from nitro_cli.tracking import JsonLinesWriter, logger_identity, open_logger, reattach_logger, truncate_to
+from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -108,14 +108,13 @@ class Recorder:
         store, continued = place.store, place.continued
         parts, e = nitro.parts, nitro.parts.experiment
         meta = place.resumed.record.meta if place.resumed is not None else {}
-        if continued:
-            for name, size in meta.get("log_bytes", {}).items():
-                truncate_to(store.path / name, size)
         logger = open_logger(e.logger, store.path / LOG)
+        recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued)
+        if continued and "log_bytes" in meta:
+            recorder.cut_to(meta["log_bytes"], nitro.history)
         held = meta.get("logger")
         if logger is not None and held is not None and continued:
             reattach_logger(logger, held["type"], held["state"])
-        recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued)
         resolved = resolved_of(nitro.configured, preset=parts.preset, schedules=nitro.schedules_table)
         write_config(store.path / "config.toml", resolved)
         recorder.config = (store.path / "config.toml").read_text(encoding="utf-8")
@@ -150,8 +149,30 @@ class Recorder:
 
     def log_bytes(self) -> dict[str, int]:
         """Lengths of the JSON Lines files: where a continuing run cuts them."""
-        files = [self.store.path / LOG, self.store.path / HISTORY]
-        return {file.name: file.stat().st_size for file in files if file.exists()}
+        return {name: path.stat().st_size if path.exists() else 0 for name, path in self._line_files().items()}
+
+    def _line_files(self) -> dict[str, Path]:
+        """The run's own files of lines. A record's list only says their lengths, never which files are cut."""
+        files = {LOG: self.store.path / LOG, HISTORY: self.store.path / HISTORY}
+        others = log_sizes(self.logger) if self.logger is not None else {}
+        return files | {str(path): Path(path) for path in others if Path(path) not in files.values()}
+
+    def cut_to(self, lengths: Mapping[str, int], history: History) -> None:
+        """Cut what was written after the record that the run goes on from; what is cut is kept aside.
+
+        Args:
+            lengths: the record's; a file that it does not know was not there yet.
+            history: the record's, for a file of history that is shorter: a copy made while the run wrote.
+        """
+        for name, path in self._line_files().items():
+            if name in lengths or name in (LOG, HISTORY):
+                length = int(lengths.get(name, 0))
+                if name == HISTORY and (not path.exists() or path.stat().st_size < length):
+                    path.unlink(missing_ok=True)
+                    for row in history:
+                        self.history.write(encode_row(row))
+                else:
+                    truncate_to(path, length)
 
     def save(
         self,
@@ -175,7 +196,7 @@ class Recorder:
         metric = self._metric(nitro, checkpointer)
         score = None
         if not resume_point and metric is not None and metrics:
-            score = float(flatten_scalars(metrics)[0][metric])
+            score = check_scalar(metrics.get(metric), f"the checkpointer's metric {metric!r}", metrics)
         if not resume_point and not self.store.admits(parts.epoch, score, step=parts.step):
             return None
         name = parts.host_view().checkpoint_filename(epoch=parts.epoch, step=parts.step, metric=metric, score=score)

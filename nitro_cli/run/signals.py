@@ -253,17 +253,31 @@ def _end_children() -> None:
             child.terminate()
 
 
+_before_fork = threading.local()
+
+
+def _hold_before_fork() -> None:
+    """A signal that meets a child before it forgot the handlers would speak to the parent's watcher."""
+    _before_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS) if _active else None
+
+
+def _release_after_fork() -> None:
+    mask, _before_fork.mask = _before_fork.mask, None
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _forget_in_child() -> None:
-    if not _active:
-        return
-    with contextlib.suppress(ValueError, OSError):
-        signal.set_wakeup_fd(-1)
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    for inherited in list(_active):
-        inherited.forget()
-    _active.clear()
+    if _active:
+        with contextlib.suppress(ValueError, OSError):
+            signal.set_wakeup_fd(-1)
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        for inherited in list(_active):
+            inherited.forget()
+        _active.clear()
+    _release_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+    os.register_at_fork(before=_hold_before_fork, after_in_parent=_release_after_fork, after_in_child=_forget_in_child)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytest.register_assert_rewrite("tests.faults.outcome")
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUBJECT = "tests.faults.subject:Subject"
 SERVERS = 2

@@ -149,8 +149,6 @@ def serve() -> None:
     import orbax.checkpoint  # noqa: F401
     import typer  # noqa: F401
 
-    import nitro_cli.cli.training
-    import nitro_cli.run
     import tests.faults.subject  # noqa: F401
 
     warnings.simplefilter("ignore")
