@@ -116,7 +116,7 @@ class BundleBackend:
             "exported_at": now.isoformat(timespec="seconds"),
             "valid_until": (now + PROMISED).date().isoformat(),
             "platforms": list(self.platforms),
-            "x64": bool(jax.config.jax_enable_x64),
+            "x64": bool(jax.config.read("jax_enable_x64")),
             "programs": dict(programs),
             "weights": "weights.safetensors",
             "inputs": [spec.as_json() for spec in contract.inputs],

@@ -245,7 +245,9 @@ def _put_together(root: Path, manifest: dict[str, Any], key: str, module: bytes)
     try:
         template = export.export(jax.jit(empty), platforms=manifest["platforms"])(weights, *wire)
         facts = manifest["programs"][key]["facts"]
-        changed = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+        changed: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()
+        }
         return dataclasses.replace(template, mlir_module_serialized=module, **changed)
     except (TypeError, ValueError) as error:
         raise BundleError(
@@ -257,13 +259,13 @@ def _put_together(root: Path, manifest: dict[str, Any], key: str, module: bytes)
 def _x64(wanted: bool) -> Any:
     import jax
 
-    if jax.config.jax_enable_x64 == wanted:
+    if jax.config.read("jax_enable_x64") == wanted:
         return contextlib.nullcontext()
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(wanted)
-    from jax.experimental import enable_x64  # jax before 0.8
+    from jax import experimental
 
-    return enable_x64(wanted)
+    return getattr(experimental, "enable_x64")(wanted)  # noqa: B009  jax before 0.8
 
 
 def check_client(returned: Any, specs: Any, batch: int) -> None:

@@ -28,7 +28,7 @@ def info(output: Output, path: BundlePath) -> int:
         output.document(path=path, manifest=manifest, provenance=provenance)
         return ExitCode.OK
     total = sum(facts["bytes"] for facts in manifest["files"].values())
-    rows = [
+    rows: list[list[Any]] = [
         ["experiment", provenance.get("experiment")],
         ["checkpoint", provenance.get("checkpoint")],
         ["weights", f"{provenance.get('weights')}, {provenance.get('weights_from')}"],

@@ -82,7 +82,7 @@ def _lowered(graph: Graph, closed: Any, inputs: Sequence[Value]) -> list[Value]:
 
     def read(atom: Any) -> Value:
         if isinstance(atom, Literal):
-            return graph.constant(np.asarray(atom.val, atom.aval.dtype))
+            return graph.constant(np.asarray(atom.val, np.dtype(getattr(atom.aval, "dtype", None))))
         return names[atom]
 
     for equation in jaxpr.eqns:

@@ -106,7 +106,7 @@ def _gather(graph: Graph, equation: Any, x: Value, indices: Value) -> Value:
     held, at = equation.invars[0].aval, equation.invars[1].aval
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     axes = tuple(numbers.start_index_map)
-    if len(axes) != 1 or tuple(numbers.collapsed_slice_dims) != axes or getattr(numbers, "operand_batching_dims", ()):
+    if len(axes) != 1 or tuple(numbers.collapsed_slice_dims) != axes or getattr(numbers, "operand_batching_dims", None):
         raise ConfigError(
             "this gather cannot be written to ONNX", why="only lookups along one axis can, such as table[index]"
         )
