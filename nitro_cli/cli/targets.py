@@ -63,6 +63,7 @@ def resolve_target(
     weights: str | None = None,
     run: str | None = None,
     checkpoint: str | None = None,
+    needs_weights: bool = True,
 ) -> Target:
     """Find what TARGET names.
 
@@ -73,6 +74,7 @@ def resolve_target(
         weights: the `--weights` of a bare experiment.
         run: which run of a run directory.
         checkpoint: `best`, `latest`, or the name of one; the best, or else the latest, by default.
+        needs_weights: a bare experiment without weights is refused; otherwise it keeps its fresh ones.
 
     Raises:
         NotFoundError: nothing of that name, the nearest names given.
@@ -89,7 +91,7 @@ def resolve_target(
         _refuse(weights, "--weights", "a run")
         return _from_run(place, overrides, checkpoint)
     assert text is not None
-    return _from_experiment(text, overrides, weights, run, checkpoint)
+    return _from_experiment(text, overrides, weights, run, checkpoint, needs_weights)
 
 
 def _record(path: Path) -> Path | None:
@@ -140,7 +142,7 @@ def _refuse(value: str | None, option: str, what: str) -> None:
 
 
 def _from_experiment(
-    text: str, overrides: Overrides, weights: str | None, run: str | None, checkpoint: str | None
+    text: str, overrides: Overrides, weights: str | None, run: str | None, checkpoint: str | None, needs_weights: bool
 ) -> Target:
     from nitro_cli.registry import resolve
 
@@ -152,6 +154,8 @@ def _from_experiment(
                 where=f"{option} {value}",
                 fix=f"--weights {run or 'latest'}:{checkpoint or 'best'}",
             )
+    if weights is None and not needs_weights:
+        return Target(resolved, None)
     if weights is None:
         raise ConfigError(
             f"{text} is an experiment, which has no trained weights",

@@ -39,6 +39,8 @@ def render(
         )
     if batches < 1:
         raise ConfigError(f"batches = {batches}", why="at least one batch is rendered")
+    if batch is None:
+        _check_split(nitro, split)
     folder = Path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"{split}_" if batch is None and tag is None else (f"{tag}_" if tag else "")
@@ -73,7 +75,7 @@ def _row(values: Any, row: int) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _batches(nitro: Nitro, split: str, count: int) -> Iterator[Mapping[str, Any]]:
+def _check_split(nitro: Nitro, split: str) -> None:
     splits = nitro.parts.splits
     if split not in splits:
         raise NotFoundError(
@@ -81,7 +83,10 @@ def _batches(nitro: Nitro, split: str, count: int) -> Iterator[Mapping[str, Any]
             why=f"build_data returned: {', '.join(sorted(splits)) or 'none'}",
             nearest=nearest(split, splits),
         )
-    with splits[split].stream(epoch=0, seed=nitro.parts.seed) as stream:
+
+
+def _batches(nitro: Nitro, split: str, count: int) -> Iterator[Mapping[str, Any]]:
+    with nitro.parts.splits[split].stream(epoch=0, seed=nitro.parts.seed) as stream:
         for item, _ in zip(stream, range(count), strict=False):
             yield item.host
 
