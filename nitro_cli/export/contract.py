@@ -90,6 +90,12 @@ def _specs(e: Experiment, hook: str, *, complete: bool) -> tuple[ExportSpec, ...
                 where=where,
                 fix=f'ExportSpec({spec.name!r}, "float32", (1, ...))',
             )
+        if hook in ("export_inputs", "export_outputs") and spec.shape is not None and -1 in spec.shape:
+            raise ConfigError(
+                f"ExportSpec {spec.name!r} has an axis of any size",
+                where=where,
+                why="only the batch axis of the program is open; -1 is for what a postprocess gives",
+            )
     names = [spec.name for spec in returned]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -51,24 +51,51 @@ def _framework(nitro: Nitro) -> dict[str, Any]:
         "config": fields_by_kind(nitro.experiment),
         "preset": parts.preset,
         "seed": parts.seed,
-        "weights": "ema" if nitro.carry.ema is not None and parts.experiment.eval_weights != "raw" else "raw",
-        "run": nitro.run_id,
+        "weights": "ema" if _reads_ema(nitro) else "raw",
         "checkpoint": nitro.checkpoint_source,
     }
-    source = parts.source
+    return {**facts, **(_loaded(nitro) if nitro.run_id is None else _trained(nitro))}
+
+
+def _reads_ema(nitro: Nitro) -> bool:
+    """Whether what is exported is an exponential moving average: the handle's, or one loaded as its weights."""
+    if nitro.carry.ema is not None and nitro.parts.experiment.eval_weights != "raw":
+        return True
+    return nitro.request.load_ema and nitro.parts.source is not None and nitro.run_id is None
+
+
+def _trained(nitro: Nitro) -> dict[str, Any]:
+    """The origin of weights that this handle trained itself."""
+    facts: dict[str, Any] = {
+        "weights_from": "trained by this handle",
+        "run": nitro.run_id,
+        "trained": {"epoch": nitro.epoch, "step": nitro.step, "metrics": dict(nitro.metrics)},
+        "trained_run_id": getattr(nitro.logger, "run_id", None),
+        "trained_run_url": getattr(nitro.logger, "run_url", None),
+    }
+    source = nitro.parts.source
+    if source is not None:
+        facts["resumed_from" if source.kind == "resume" else "warm_started_from"] = source.text
+        if source.averaged_from is not None:
+            facts["averaged_from"] = dict(source.averaged_from)
+    return facts
+
+
+def _loaded(nitro: Nitro) -> dict[str, Any]:
+    """The origin of weights that came from elsewhere, or of fresh ones."""
+    source = nitro.parts.source
     if source is None:
-        facts["weights_from"] = "trained by this handle" if nitro.run_id is not None else "fresh initialisation"
-        return facts
+        return {"weights_from": "fresh initialisation", "run": None}
     meta = source.record.meta
-    facts["weights_from"] = {"weights": "checkpoint", "resume": "resumed checkpoint", "handle": "live handle"}[
-        source.kind
-    ]
+    facts: dict[str, Any] = {
+        "weights_from": _KINDS[source.kind],
+        "run": None if source.ref is None else source.ref.run,
+        "trained": {"epoch": meta.get("epoch"), "step": meta.get("step"), "metrics": meta.get("metrics")},
+    }
     if source.averaged_from is not None:
         facts["weights_from"] = "average of checkpoints"
         facts["averaged_from"] = dict(source.averaged_from)
-    facts["trained"] = {"epoch": meta.get("epoch"), "step": meta.get("step"), "metrics": meta.get("metrics")}
-    if source.ref is not None:
-        facts["run"] = source.ref.run
+        facts["run"] = source.averaged_from.get("run", facts["run"])
     logger = meta.get("logger") or {}
     facts["trained_run_id"], facts["trained_run_url"] = logger.get("run_id"), logger.get("run_url")
     return facts

@@ -12,6 +12,12 @@ from nitro_cli.errors import NitroWarning
 __all__ = ["PATCH", "repository_facts"]
 
 PATCH = "working-tree.patch"
+_DIFF = (
+    "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "core.safecrlf=false",
+    "diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none",
+    "--src-prefix=a/", "--dst-prefix=b/", "HEAD", "--",
+)  # fmt: skip
+"""The difference as `git apply` takes it, whatever the user's own git is set to show."""
 
 
 def repository_facts(root: Path | str | None) -> tuple[dict[str, Any], bytes | None]:
@@ -41,12 +47,15 @@ def repository_facts(root: Path | str | None) -> tuple[dict[str, Any], bytes | N
         "branch": _text(_git(folder, "symbolic-ref", "--short", "-q", "HEAD")),
         "remote": _without_secret(_text(_git(folder, "config", "--get", "remote.origin.url"))),
     }
-    patch = _git(folder, "diff", "--binary", "--full-index", "HEAD") if commit is not None else None
+    patch = _git(folder, *_DIFF) if commit is not None else None
     listed = _git(folder, "ls-files", "--others", "--exclude-standard", "-z") or b""
     untracked = sorted(name.decode(errors="replace") for name in listed.split(b"\0") if name)
     facts["dirty"] = bool(patch) or bool(untracked)
     facts["untracked"] = untracked
     facts["patch"] = PATCH if patch else None
+    if patch is None and commit is not None:
+        warnings.warn(f"git could not compare {folder} with its commit", NitroWarning, stacklevel=2)
+        facts["dirty"] = "unknown: git diff failed"
     return facts, patch or None
 
 

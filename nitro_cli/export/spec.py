@@ -19,7 +19,8 @@ class ExportSpec:
     Args:
         name: its name on the wire.
         dtype: its dtype (`"uint8"`, `np.float32`); required for inputs, checked against the program for outputs.
-        shape: its shape, the batch axis first; the size of that axis is a placeholder.
+        shape: its shape, the batch axis first; the size of that axis is a placeholder. Of what a postprocess gives,
+            -1 stands for any size.
         source: of an output, the leaf of `outputs` (or the wire input) that it is; the name itself when None.
 
     Raises:
@@ -41,7 +42,7 @@ class ExportSpec:
                 raise ConfigError(f"ExportSpec {self.name!r} has dtype {self.dtype!r}", why=str(error)) from None
         if self.shape is not None:
             shape = tuple(self.shape)
-            if not shape or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
+            if not shape or any(not _is_size(n, i) for i, n in enumerate(shape)):
                 raise ConfigError(
                     f"ExportSpec {self.name!r} has shape {self.shape!r}",
                     why="a shape is whole numbers from 1 up, the batch axis first",
@@ -61,5 +62,9 @@ class ExportSpec:
 
     def as_json(self) -> dict[str, Any]:
         """The form in a manifest; the batch axis is null."""
-        shape = None if self.shape is None else [None, *self.shape[1:]]
+        shape = None if self.shape is None else [None, *(None if n == -1 else n for n in self.shape[1:])]
         return {"name": self.name, "dtype": None if self.dtype is None else self.dtype.name, "shape": shape}
+
+
+def _is_size(n: object, axis: int) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool) and (n >= 1 or (n == -1 and axis > 0))

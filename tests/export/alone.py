@@ -44,7 +44,8 @@ def run_alone(folder: Path, script: str, *words: str, packages: tuple[str, ...])
 def _place(name: str) -> Path | None:
     if "." in name:
         found = importlib.util.find_spec(name.split(".")[0])
-        assert found is not None and found.origin is not None
+        assert found is not None
+        assert found.origin is not None
         beside = Path(found.origin).parents[1] / name
         return beside if beside.exists() else None
     found = importlib.util.find_spec(name)
