@@ -24,6 +24,7 @@ from nitro_cli.registry.atomic_write import write_atomically
 from nitro_cli.registry.discovery import ExperimentRef, ref_of
 from nitro_cli.registry.importing import find_module_file, split_import_path
 from nitro_cli.registry.layers import SCHEDULES, Layers
+from nitro_cli.registry.moved_file import moved_file
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
 from nitro_cli.registry.problems import Problem
@@ -208,9 +209,14 @@ def config_ref(path: Path, document: TomlDocument | None = None) -> ExperimentRe
             where=str(path),
             why="it has no format, or no [experiment] with name and import",
         )
-    source, _, is_file = split_import_path(import_path)
-    file = Path(source) if is_file else find_module_file(source)
-    return ExperimentRef(name, "file" if is_file else "module", import_path, file=file)
+    source, class_name, is_file = split_import_path(import_path)
+    if not is_file:
+        return ExperimentRef(name, "module", import_path, file=find_module_file(source))
+    folder = table.get("cwd") if isinstance(table, dict) else None
+    file = moved_file(Path(source), folder if isinstance(folder, str) else None, path)
+    if file is not None and file != Path(source):
+        import_path = f"{file}:{class_name or name}"
+    return ExperimentRef(name, "file", import_path, file=file or Path(source))
 
 
 def _apply_record(layers: Layers, document: TomlDocument) -> None:

@@ -45,7 +45,7 @@ def place_of(labels: list[str], label: str, which: int) -> int:
 
 
 def finish(victims: Victims, place: Path) -> None:
-    """Do what a person or a scheduler does next: resume where there is a checkpoint, begin again where there is none."""
+    """Do what a scheduler does next: resume where there is a checkpoint, begin again where there is none."""
     root = place / ROOT
     before = resolve_resume("auto", root) if read_entries(root) else None
     committed = (place / "committed").read_text().split() if (place / "committed").exists() else []

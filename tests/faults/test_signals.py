@@ -14,8 +14,8 @@ from tests.faults.test_kill_matrix import ROOT, numbered, place_of
 
 CODES = {signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGINT: 130}
 
-# A compile, as a signal sees it: minutes inside one call of C, which no signal ends. Here it never ends: a mutex that is
-# locked twice.
+# A compile, as a signal sees it: one call of C for minutes, which no signal ends. Here it never ends: a mutex locked
+# twice.
 STUCK_COMPILE = """
 import ctypes
 from nitro_cli.run import handle

@@ -143,7 +143,7 @@ def test_a_disk_that_fills_during_the_run_keeps_what_was_committed_and_the_run_g
     monkeypatch.setattr(Subject, "finalize_metrics", filling)
     nitro: Any = Nitro(Subject(), run_dir=str(small_disk))
     nitro.recorder_wait = lambda: nitro._session.recorder.store.wait()
-    with pytest.raises(StorageError, match="disk is full|could not be written"):
+    with pytest.raises(StorageError, match=r"disk is full|could not be written"):
         nitro.train()
     assert [entry.step for entry in read_manifest(small_disk).entries] == [5, 8]
     assert all(checked.ok for checked in verify(small_disk))
@@ -242,8 +242,8 @@ def test_a_directory_copied_while_its_run_writes_resumes_elsewhere_to_the_same_e
         assert_equal(outcome(copy / ROOT), outcome(uninterrupted / ROOT))
         assert len(runs(copy / ROOT)) == 1
 
-    assert [repr(error) for error in map(lambda job: job.exception(), [victims.pool.submit(go_on, c) for c in copies])
-            if error] == []  # fmt: skip
+    jobs = [victims.pool.submit(go_on, copy) for copy in copies]
+    assert [repr(job.exception()) for job in jobs if job.exception() is not None] == []
 
 
 def test_metrics_that_are_not_numbers_never_win_displace_or_delete(tmp_path: Path) -> None:
