@@ -6,26 +6,29 @@ A directory of runs, such as `runs/MnistMLP`, holds `manifest.json` and one dire
 
 from __future__ import annotations
 
-from .averaging import average, average_checkpoints
-from .disk import check_disk, disk_need
-from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
-from .fallback import load_with_fallback, quarantine
-from .leaves import LeafSpec, host_arrays, record_bytes
-from .locks import run_is_locked
-from .manifest import read_manifest
-from .names import record_name
-from .pruning import Prunable, prune
-from .record import Record, RecordInfo, read_record, record_info, verify_record, write_record
-from .references import AverageRef, CheckpointRef
-from .rescan import rescan
-from .retention import Retention, check_keep
-from .sources import resolve_resume, resolve_source
-from .store import RunStore
-from .summaries import RunSummary, best_entry, runs
-from .tree_difference import tree_difference
-from .verification import Verification, verify
+import importlib
+from typing import TYPE_CHECKING, Any
 
-checkpoint_info = record_info
+if TYPE_CHECKING:
+    from nitro_cli.checkpoints.averaging import average, average_checkpoints
+    from nitro_cli.checkpoints.differences import tree_difference
+    from nitro_cli.checkpoints.disk import check_disk, disk_need
+    from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
+    from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine
+    from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
+    from nitro_cli.checkpoints.locks import run_is_locked
+    from nitro_cli.checkpoints.manifest import read_manifest
+    from nitro_cli.checkpoints.names import record_name
+    from nitro_cli.checkpoints.pruning import Prunable, prune
+    from nitro_cli.checkpoints.rebuilding import rescan
+    from nitro_cli.checkpoints.record import Record, RecordInfo, read_record, record_info, verify_record, write_record
+    from nitro_cli.checkpoints.record import record_info as checkpoint_info
+    from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
+    from nitro_cli.checkpoints.retention import Retention, check_keep
+    from nitro_cli.checkpoints.sources import resolve_resume, resolve_source
+    from nitro_cli.checkpoints.store import RunStore
+    from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs
+    from nitro_cli.checkpoints.verification import Verification, verify
 
 __all__ = [
     "AverageRef",
@@ -68,3 +71,40 @@ __all__ = [
     "verify_record",
     "write_record",
 ]
+
+# Resolved on first use: listing runs must not pay for what reads and writes arrays.
+_MODULES = {
+    "averaging": ("average", "average_checkpoints"),
+    "disk": ("check_disk", "disk_need"),
+    "entries": ("Manifest", "ManifestEntry", "RunInfo", "latest_entry"),
+    "fallback": ("load_with_fallback", "quarantine"),
+    "leaves": ("LeafSpec", "host_arrays", "record_bytes"),
+    "locks": ("run_is_locked",),
+    "manifest": ("read_manifest",),
+    "names": ("record_name",),
+    "pruning": ("Prunable", "prune"),
+    "record": ("Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"),
+    "references": ("AverageRef", "CheckpointRef"),
+    "rebuilding": ("rescan",),
+    "retention": ("Retention", "check_keep"),
+    "sources": ("resolve_resume", "resolve_source"),
+    "store": ("RunStore",),
+    "summaries": ("RunSummary", "best_entry", "runs"),
+    "differences": ("tree_difference",),
+    "verification": ("Verification", "verify"),
+}
+_HOME = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_HOME["checkpoint_info"] = ("record", "record_info")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOME[name]
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

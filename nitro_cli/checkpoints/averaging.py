@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError, IncompatibleError
 
+from .differences import tree_difference
 from .leaves import LeafSpec, dtype_of
 from .record import Record, read_record, record_info, write_record
 from .references import AverageRef
 from .sources import resolve_source
-from .tree_difference import tree_difference
 
 if TYPE_CHECKING:
     import numpy as np

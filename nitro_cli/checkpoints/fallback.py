@@ -12,9 +12,9 @@ from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarni
 
 from .entries import Manifest, ManifestEntry, latest_entry
 from .manifest import load_manifest, update_manifest
+from .rebuilding import quarantine_path
 from .record import Record, read_record
 from .references import CheckpointRef
-from .rescan import quarantine_path
 
 __all__ = ["load_with_fallback", "quarantine"]
 
