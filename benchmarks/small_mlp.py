@@ -1,8 +1,8 @@
 """Steady training speed of the small MLP (784-128-10, batch 100) beside a hand-written JAX loop doing the same work.
 
-The same model, optimizer (Adam), data order and log file. Contestants run in turn; the hand-written loop runs twice, against
-itself as a control. Ratios are steps per second over the hand-written loop's, pair by pair. CPU seconds are printed beside the
-wall clock, because they scatter less on a busy machine.
+The same model, optimizer (Adam), data order and log file. Contestants run in turn; the hand-written loop runs
+twice, against itself as a control. Ratios are steps per second over the hand-written loop's, pair by pair. CPU
+seconds are printed beside the wall clock, because they scatter less on a busy machine.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SmallMLP(Experiment):
 
 
 def by_hand(epochs: int) -> Callable[[], tuple[float, float]]:
-    """The loop as one writes it: a jitted step, batches gathered from shuffled indices, the loss logged one step late."""
+    """The loop as one writes it: a jitted step, batches gathered by shuffled indices, the loss logged a step late."""
     optimizer = optax.adam(1e-3)
 
     def step(params: Any, opt: Any, image: jax.Array, label: jax.Array) -> Any:

@@ -1,7 +1,7 @@
 """Framework time per step above a bare jitted call: a trivial step on a six-leaf tree, logging on.
 
-Prints microseconds per step, minimum and median over interleaved repeats: the bare call, the bare call again as a control, and
-nitro's loop over resident and over streamed data.
+Prints microseconds per step, minimum and median over interleaved repeats: the bare call, the bare call again as a
+control, and nitro's loop over resident and over streamed data.
 """
 
 from __future__ import annotations

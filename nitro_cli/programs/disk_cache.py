@@ -105,7 +105,7 @@ class EntryFiles:
         self._warned = False
 
     def get(self, key: str) -> bytes | None:
-        """The program stored under `key`, or None; a damaged file is warned about once and overwritten by the next `put`."""
+        """The program under `key`, or None; a damaged file is warned about once, and the next `put` replaces it."""
         path = self._path(key)
         try:
             content = path.read_bytes()

@@ -44,7 +44,7 @@ def by_hand(
         losses.append(float(loss))
         if clip:
             scale = jnp.minimum(1.0, clip / optax.tree.norm(grads))
-            grads = jax.tree.map(lambda g: g * scale, grads)
+            grads = {name: g * scale for name, g in grads.items()}
         updates, opt = tx.update(grads, opt, params)
         new = {}
         for name, w in params.items():
@@ -182,9 +182,7 @@ def test_ema_follows_the_recursion_with_warmup(tmp_path: Any) -> None:
     w = average = {name: value.astype(np.float64) for name, value in initial.items()}
     for t in range(1, STEPS + 1):
         rows = slice(8 * t - 8, 8 * t)
-        grads = jax.grad(plain_loss)(
-            {k: v.astype(np.float32) for k, v in w.items()}, data["x"][rows], data["y"][rows]
-        )
+        grads = jax.grad(plain_loss)({k: v.astype(np.float32) for k, v in w.items()}, data["x"][rows], data["y"][rows])
         w = {name: w[name] - 0.1 * np.asarray(grads[name], np.float64) for name in w}
         beta = min(0.9, (1 + t) / (10 + t))
         average = {name: beta * average[name] + (1 - beta) * w[name] for name in w}
