@@ -18,7 +18,7 @@ from nitro_cli.export.program import Served
 
 __all__ = ["onnx_model"]
 
-_LOWERINGS_IN = ("elementwise", "shaping", "reducing", "contracting")
+_LOWERINGS_IN = ("elementwise", "shaping", "gathering", "reducing", "contracting")
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _LONGEST = 512
 _LOOPS = {"while", "cond", "scan"}
@@ -42,6 +42,14 @@ def onnx_model(served: Served, metadata: Mapping[str, str]) -> Any:
     found = _lowered(graph, traced, names)
     outputs = sorted(contract.outputs, key=lambda spec: spec.name)
     for spec, value in zip(outputs, found, strict=True):
+        if value == spec.name:
+            continue  # an input sent back under its own name
+        if spec.name in names:
+            raise ConfigError(
+                f"output {spec.name!r} has the name of an input that it is not",
+                why="the tensors of an ONNX file share one space of names",
+                fix="name the output otherwise",
+            )
         graph.nodes.append(helper.make_node("Identity", [value], [spec.name]))
     used = {name for node in graph.nodes for name in node.input}
     made = helper.make_graph(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Graph:
             self._known[key] = name
         return self._known[key]
 
-    def ints(self, values: Sequence[int]) -> Value:
+    def ints(self, values: Iterable[int]) -> Value:
         """A constant int64 vector."""
         return self.constant(list(values), np.int64)
 

@@ -98,37 +98,3 @@ def _pad(graph: Graph, equation: Any, x: Value, value: Value) -> Value:
     if any(inner for _, _, inner in config):
         raise ConfigError("padding between elements cannot be written to ONNX")
     return graph.op("Pad", x, graph.ints([*(low for low, _, _ in config), *(high for _, high, _ in config)]), value)
-
-
-@lowers("gather")
-def _gather(graph: Graph, equation: Any, x: Value, indices: Value) -> Value:
-    """A lookup along one axis, as `table[index]` and `jnp.take` give it."""
-    held, at = equation.invars[0].aval, equation.invars[1].aval
-    numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
-    axes = tuple(numbers.start_index_map)
-    if len(axes) != 1 or tuple(numbers.collapsed_slice_dims) != axes or getattr(numbers, "operand_batching_dims", None):
-        raise ConfigError(
-            "this gather cannot be written to ONNX", why="only lookups along one axis can, such as table[index]"
-        )
-    axis = axes[0]
-    if any(i != axis and not (sizes[i] is held.shape[i] or sizes[i] == held.shape[i]) for i in range(held.ndim)):
-        raise ConfigError("this gather cannot be written to ONNX", why="it takes part of the other axes")
-    index = graph.cast(graph.op("Squeeze", indices, graph.ints([at.ndim - 1])), np.int64)
-    last = graph.op("Sub", graph.dimension(held.shape[axis]), graph.ints([1]))
-    last = graph.reshape(last, ())
-    inside = graph.op("Min", graph.op("Max", index, graph.constant(0, np.int64)), last)
-    found = graph.op("Gather", x, inside, axis=axis)
-    rank, batch = held.ndim - 1 + at.ndim - 1, at.ndim - 1
-    offsets = list(numbers.offset_dims)
-    # Gather puts the index's axes where the axis was; XLA puts the slice's axes at the offsets
-    slice_axes = [*range(axis), *range(axis + batch, rank)]
-    index_axes = list(range(axis, axis + batch))
-    order = [slice_axes[offsets.index(i)] if i in offsets else index_axes.pop(0) for i in range(rank)]
-    found = graph.transpose(found, order)
-    if "FILL" not in str(equation.params["mode"]) or np.dtype(held.dtype).kind != "f":
-        return found
-    good = graph.op("Equal", index, inside)
-    others = [i for i in range(rank) if i in offsets]
-    if others:
-        good = graph.op("Unsqueeze", good, graph.ints(others))
-    return graph.op("Where", good, found, graph.constant(np.nan, held.dtype))
