@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from nitro_cli.experiment import Experiment, Routing, compile_view
 from nitro_cli.metrics import MODES
 from nitro_cli.programs.array_layout import ArrayLayout
+from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.models import AdaptedModel, BoundModel
-from nitro_cli.programs.train_step import forward, split_loss
+from nitro_cli.programs.train_step import forward
 
 __all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics"]
 

@@ -12,8 +12,9 @@ from jax.extend import core
 
 from nitro_cli.experiment import compile_view
 from nitro_cli.optim import BLOCK
+from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.models import BoundModel
-from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward, split_loss
+from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward
 
 __all__ = ["first_nonfinite", "locate_divergence"]
 

@@ -18,6 +18,7 @@ from nitro_cli.errors import HookError
 from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
 from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update
 from nitro_cli.programs.array_layout import ArrayLayout
+from nitro_cli.programs.hook_returns import scalars, split_loss, split_step
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "device_values",
     "forward",
     "in_place",
-    "split_loss",
 ]
 
 PyTree = Any
@@ -112,31 +112,6 @@ def device_values(plan_hyper: Hyper, device: Mapping[str, jax.Array], row: jax.A
     return values
 
 
-def split_loss(returned: Any, hook: str = "loss") -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Take a loss hook's return apart into the scalar and its named terms.
-
-    Raises:
-        HookError: the loss or a term is not a scalar, or the return is neither form.
-    """
-    loss, terms = returned, {}
-    if isinstance(returned, tuple):
-        if len(returned) != 2 or not isinstance(returned[1], Mapping):
-            raise HookError(
-                f"`{hook}` returned a tuple of {len(returned)}",
-                why="a loss is a scalar, or a pair of the scalar and a mapping of its terms",
-                fix="return loss, or (loss, {'term': value})",
-            )
-        loss, terms = returned[0], dict(returned[1])
-    for name, value in {"": loss, **terms}.items():
-        if jnp.shape(value) != ():
-            what = f"term {name!r} of `{hook}`" if name else f"`{hook}`"
-            raise HookError(
-                f"{what} has shape {jnp.shape(value)}, a scalar is wanted",
-                fix="take the mean over the batch: jnp.mean(...)",
-            )
-    return jnp.asarray(loss), {name: jnp.asarray(value) for name, value in terms.items()}
-
-
 def build_train_step(plan: StepPlan) -> Any:
     """The function to compile: `(TrainState, batches, inputs) -> (TrainState, readback, outputs)`.
 
@@ -203,15 +178,8 @@ def _manual_step(plan: StepPlan) -> Any:
         model = BoundModel(plan.model, train=True, key=key)
         opt = plan.hyper.apply_row(carry.opt, row)
         returned = view.train_step(model, carry.params, opt, carry.state, **plan.routing.kwargs("train_step", batch))
-        if not isinstance(returned, tuple) or len(returned) != 5:
-            raise HookError(
-                f"`train_step` returned {type(returned).__name__}",
-                why="it must return loss, params, state, opt_state, stats",
-                fix="return loss, params, state, opt_state, {}",
-            )
-        loss, params, state, opt, stats = returned
-        loss, _ = split_loss(loss, "train_step")
-        numbers = {"loss": loss, **_scalars(stats, "train_step stats")}
+        loss, params, state, opt, stats = split_step(returned, carry.params, carry.state, carry.opt)
+        numbers = {"loss": loss, **stats}
         step = carry.step + 1
         ema = carry.ema
         if plan.ema:
@@ -219,7 +187,6 @@ def _manual_step(plan: StepPlan) -> Any:
             beta, warmup, every = (row[hyper.column(name)] for name in ("ema_beta", "ema_warmup", "ema_every"))
             ema = ema_update(carry.ema, params, step, beta, warmup, every)
         new = TrainState(params, state, opt, ema, step, carry.position + 1, carry.stopped)
-        _same_structure(carry, new)
         finite = jnp.isfinite(loss) & _leaves_finite(jax.tree.leaves(params))
         return *_finish(plan, carry, new, numbers, finite), None
 
@@ -315,7 +282,7 @@ def _gradient(
         metrics: dict[str, jax.Array] = {}
         if has_hook(view, "train_metrics") and not plan.outputs_to_host:
             returned = view.train_metrics(outputs, **routing.kwargs("train_metrics", batch))
-            metrics = _scalars(returned, "train_metrics")
+            metrics = scalars(returned, "train_metrics", numbers)
         return loss, (new_state, numbers, metrics, outputs if plan.outputs_to_host else None)
 
     gradient = jax.value_and_grad(objective, has_aux=True)
@@ -370,34 +337,8 @@ def batch_of(
     return jax.lax.optimization_barrier(gathered)
 
 
-def _scalars(returned: Any, hook: str) -> dict[str, jax.Array]:
-    if not isinstance(returned, Mapping):
-        raise HookError(
-            f"`{hook}` returned {type(returned).__name__}", fix="return a mapping of names to scalars, {} for none"
-        )
-    for name, value in returned.items():
-        if jnp.shape(value) != ():
-            raise HookError(
-                f"`{hook}` entry {name!r} has shape {jnp.shape(value)}, a scalar is wanted",
-                fix="reduce it: jnp.mean(...)",
-            )
-    return {str(name): jnp.asarray(value) for name, value in returned.items()}
-
-
 def _leaves_finite(leaves: Sequence[jax.Array]) -> jax.Array:
     floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     if not floats:
         return jnp.asarray(True)
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
-
-
-def _same_structure(old: TrainState, new: TrainState) -> None:
-    for name in ("params", "state", "opt"):
-        before: Any = jax.tree.structure(getattr(old, name))
-        after: Any = jax.tree.structure(getattr(new, name))
-        if before != after:
-            raise HookError(
-                f"`train_step` returned another structure of {name}",
-                why=f"given {before}, returned {after}",
-                fix="return the trees it was given, with new values",
-            )
