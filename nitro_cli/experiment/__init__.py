@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .content import same_content
+    from .content import content_digest, same_content
     from .device_values import device_array
     from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
     from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
@@ -102,6 +102,7 @@ __all__ = [
     "compile_view",
     "config_error",
     "config_metadata",
+    "content_digest",
     "default_no_decay",
     "device_array",
     "fields_of_kind",
@@ -122,7 +123,7 @@ __all__ = [
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
-    "content": ("same_content",),
+    "content": ("content_digest", "same_content"),
     "device_values": ("device_array",),
     "experiment": (
         "KNOBS",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes
-from nitro_cli.experiment import Checkpointer
+from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import resolved_of, write_config
 from nitro_cli.run.facts import fields_by_kind, logged_parameters, program_facts, record_arrays, versions
@@ -231,6 +231,7 @@ class Recorder:
             "fields": fields_by_kind(e),
             "config": self.config,
             "graphconst": {name: repr(value) for name, value in e.graphconst_items().items()},
+            "graphconst_sha256": {name: content_digest(value) for name, value in e.graphconst_items().items()},
             "preset": parts.preset,
             "seed": parts.seed,
             "epoch": parts.epoch,

@@ -20,7 +20,7 @@ from nitro_cli.checkpoints import (
     resolve_source,
 )
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
-from nitro_cli.experiment import Experiment, Monitor, config_metadata
+from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest
 from nitro_cli.run.snapshot import flatten, unflatten
 
 if TYPE_CHECKING:
@@ -144,13 +144,21 @@ def _check_fields(e: Experiment, source: Source) -> None:
     held = source.record.meta.get("graphconst")
     if held is None:
         return
-    now = {name: repr(value) for name, value in e.graphconst_items().items()}
-    defaults = {name: repr(meta.default) for name, meta in config_metadata(type(e)).items()}
-    diff = [
-        f"{name}: {now[name]} here, {held.get(name, 'unknown to')} in the checkpoint"
-        for name in now
-        if (held[name] if name in held else defaults[name]) != now[name]
-    ]
+    digests = source.record.meta.get("graphconst_sha256", {})
+    defaults = {name: meta.default for name, meta in config_metadata(type(e)).items()}
+    now = e.graphconst_items()
+    diff: list[str] = []
+    for name, value in now.items():
+        if name not in held:
+            default = defaults[name]
+            same = default is not NO_DEFAULT and content_digest(default) == content_digest(value)
+        elif name in digests:
+            # The text of an array is cut, that of a set has another order in every process.
+            same = digests[name] == content_digest(value)
+        else:
+            same = held[name] == repr(value)
+        if not same:
+            diff.append(f"{name}: {value!r} here, {held.get(name, 'unknown to')} in the checkpoint")
     diff += [f"{name}: gone here, {value} in the checkpoint" for name, value in held.items() if name not in now]
     if not diff:
         return

@@ -116,6 +116,19 @@ def test_a_field_that_the_record_predates_is_compatible_at_its_default_only(root
     assert "heads: 2 here" in (caught.value.why or "")
 
 
+class Tabled(Subject):
+    table: GraphConst[np.ndarray] = np.zeros(3000)
+
+
+def test_graphconst_values_are_compared_by_content_not_by_their_text(tmp_path: Path) -> None:
+    table = np.zeros(3000)
+    e = Tabled(table=table, max_epochs=1)
+    handle(tmp_path, e).train()
+    handle(tmp_path, e, resume="auto", max_epochs=2)
+    with pytest.raises(IncompatibleError, match="GraphConst"):
+        handle(tmp_path, e.replace(table=np.where(np.arange(3000) == 1500, 1.0, table)), resume="auto", max_epochs=2)
+
+
 def test_a_weights_load_warns_about_graphconst_differences_and_a_host_field_may_change(root: Path) -> None:
     with pytest.warns(NitroWarning, match="heads: 2 here"):
         handle(root, Later(heads=2), weights=("latest", "best"))
