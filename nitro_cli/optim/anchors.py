@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import OptimizerError, nearest
+from nitro_cli.optim.group_rates import ask_hook
 from nitro_cli.optim.layout import Leaf, ParamLayout, path_text, tree_path
 
 __all__ = ["anchor_arrays", "anchor_checksums", "anchored_groups"]
@@ -19,11 +20,11 @@ def anchored_groups(e: Any, layout: ParamLayout) -> dict[str, Any]:
     """The groups that decay toward something else than zero, each with `"w0"` or the tree its hook gave.
 
     Raises:
-        OptimizerError: `decay_anchor` returned text that names no anchor.
+        OptimizerError: `decay_anchor` returned text that names no anchor, or speaks of a group that no leaf is in.
     """
     found: dict[str, Any] = {}
     for group in layout.groups:
-        anchor = e.decay_anchor(group)
+        anchor = ask_hook(e, "decay_anchor", group, layout.groups)
         if isinstance(anchor, str):
             if anchor not in ("zero", "w0"):
                 raise OptimizerError(

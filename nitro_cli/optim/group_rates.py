@@ -10,7 +10,7 @@ from typing import Any
 from nitro_cli.errors import OptimizerError, nearest
 from nitro_cli.optim.layout import DEFAULT_GROUP, FROZEN_GROUP
 
-__all__ = ["GroupRates", "group_rates"]
+__all__ = ["GroupRates", "ask_hook", "group_rates"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def group_rates(e: Any, groups: Sequence[str]) -> dict[str, GroupRates]:
     common = _number(e.weight_decay, "weight_decay")
     result: dict[str, GroupRates] = {}
     for group in groups:
-        rate = _number(_ask(e, "group_learning_rate", group, groups), f"group_learning_rate({group!r})")
-        coefficient = _number(_ask(e, "group_weight_decay", group, groups), f"group_weight_decay({group!r})")
+        rate = _number(ask_hook(e, "group_learning_rate", group, groups), f"group_learning_rate({group!r})")
+        coefficient = _number(ask_hook(e, "group_weight_decay", group, groups), f"group_weight_decay({group!r})")
         if coefficient < 0:
             raise OptimizerError(
                 f"the weight decay of the group {group!r} is {coefficient}", why="a negative decay grows the weights"
@@ -78,7 +78,12 @@ def group_rates(e: Any, groups: Sequence[str]) -> dict[str, GroupRates]:
     return result
 
 
-def _ask(e: Any, hook: str, group: str, groups: Sequence[str]) -> Any:
+def ask_hook(e: Any, hook: str, group: str, groups: Sequence[str]) -> Any:
+    """What the hook says of `group`.
+
+    Raises:
+        OptimizerError: the hook compares the group with one that no trained leaf is in, such as a misspelled name.
+    """
     probe = _Named(group)
     value = getattr(e, hook)(probe)
     unknown = probe.compared - {*groups, DEFAULT_GROUP, FROZEN_GROUP}
