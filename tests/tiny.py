@@ -1,4 +1,4 @@
-"""The smallest experiments that have everything, for tests of the whole: made data, plain functions, seconds to train."""
+"""The smallest experiments that have everything, for tests of the whole: made data, plain functions, quick to train."""
 
 from __future__ import annotations
 
@@ -119,3 +119,23 @@ def stop_after(nitro: Any, steps: int) -> None:
         return pending()
 
     stop.pending = watched
+
+
+class Light(Bare):
+    """The linear layer under plain gradient descent, with an accuracy: two batches, quick to trace and to compile."""
+
+    samples = 16
+    monitor = ("acc", "max")
+
+    def build_data(self, dist: Any) -> dict[str, Any]:
+        return {
+            "train": ArrayBatches(points(self.samples, 1), self.batch_size),
+            "val": ArrayBatches(points(11, 2), self.batch_size),
+            "test": ArrayBatches(points(21, 3), self.batch_size),
+        }
+
+    def optimizer(self, group: str) -> Any:
+        return optax.sgd
+
+    def metrics(self, outputs: np.ndarray, *, y: np.ndarray) -> dict[str, Any]:
+        return {"acc": Mean((outputs.argmax(-1) == y).sum(), y.size)}

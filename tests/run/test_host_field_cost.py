@@ -11,7 +11,7 @@ import pytest
 
 from nitro_cli import ArrayBatches, Nitro
 from nitro_cli.registry.toml_values import content_digest, value_type
-from tests.tiny import Quick, points
+from tests.tiny import Light, points
 
 ROWS = 2**29
 
@@ -39,7 +39,7 @@ class Guarded(np.ndarray):
         return self
 
 
-class WithTable(Quick):
+class WithTable(Light):
     """Carries a table and reads it where it may: on the host, row by row."""
 
     table: Any = None

@@ -18,15 +18,14 @@ from nitro_cli import (
     set_progress_reporter,
 )
 from nitro_cli.run import unregister_phase_monitor
-from tests.tiny import Quick
+from tests.tiny import Light
 
 VERBS = ("begin", "step", "end", "phase", "note", "line", "done")
 
 
-class Noting(Quick):
+class Noting(Light):
     """Says what its metrics hook is doing."""
 
-    samples = 16
     max_epochs = 2
 
     def metrics(self, outputs: Any, *, y: Any) -> Any:

@@ -14,13 +14,12 @@ import pytest
 from nitro_cli import EMA, Checkpointer, EarlyStopping, IncompatibleError, Nitro, checkpoint_info, read_manifest
 from nitro_cli.errors import ConfigError, MetricError
 from nitro_cli.experiment import parse_selector
-from tests.tiny import Quick, stop_after
+from tests.tiny import Light, stop_after
 
 
-class Scripted(Quick):
+class Scripted(Light):
     """Reports a written series as its validation metric."""
 
-    samples = 16
     max_epochs = 8
     series: tuple[Any, ...] = ()
     monitor = ("score", "max")
@@ -165,14 +164,13 @@ def test_restore_best_with_an_average_ends_on_the_mean(tmp_path: Path) -> None:
     for entry in read_manifest(tmp_path).entries:
         if entry.epoch > 1:
             path = str(tmp_path / entry.path)
-            each.append(np.asarray(Nitro(e, run_dir=tmp_path, weights=path).params["head"]["kernel"], np.float64))
+            each.append(np.asarray(Nitro(e, run_dir=tmp_path, weights=path).params["kernel"], np.float64))
     assert len(each) == 2
-    np.testing.assert_allclose(nitro.params["head"]["kernel"], np.mean(each, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(nitro.params["kernel"], np.mean(each, axis=0), rtol=1e-6)
 
 
 def test_evaluation_reads_the_average_unless_told_raw(tmp_path: Path) -> None:
-    class Averaged(Quick):
-        samples = 16
+    class Averaged(Light):
         ema = EMA(0.99, warmup=False)
         logger = None
         checkpointer = None
@@ -185,7 +183,7 @@ def test_evaluation_reads_the_average_unless_told_raw(tmp_path: Path) -> None:
 
     nitro = Nitro(Averaged(), run_dir=tmp_path).train()
     raw = Nitro(Averaged(eval_weights="raw"), run_dir=tmp_path).train()
-    assert np.array_equal(nitro.params["head"]["kernel"], raw.params["head"]["kernel"])
+    assert np.array_equal(nitro.params["kernel"], raw.params["kernel"])
     fresh = Nitro(Averaged(eval_weights="raw", ema=None), run_dir=tmp_path)
     fresh.carry = fresh.carry._replace(params=nitro.ema, state=nitro.state)
     assert nitro.evaluate("test") == fresh.evaluate("test")
@@ -199,14 +197,14 @@ def test_max_time_stops_at_a_step_boundary_with_the_state_saved(
 ) -> None:
     clock = itertools.count(0, 1)
     monkeypatch.setattr("nitro_cli.run.stopping.time.monotonic", lambda: float(next(clock)))
-    nitro = Nitro(Quick(max_time=5), run_dir=tmp_path).train()
+    nitro = Nitro(Light(max_time=5, max_epochs=9), run_dir=tmp_path).train()
     assert (nitro.stop_reason, nitro.stop_cause, nitro.state_saved) == ("requested", "max_time", True)
-    assert 1 <= nitro.step < 12
+    assert 1 <= nitro.step < 18
     assert [entry.step for entry in read_manifest(tmp_path).entries] == [nitro.step]
 
 
 def test_a_request_writes_a_resume_point_without_validation_or_history(tmp_path: Path, log_lines: Any) -> None:
-    nitro = Nitro(Quick(), run_dir=tmp_path)
+    nitro = Nitro(Light(samples=96), run_dir=tmp_path)
     stop_after(nitro, 5)
     nitro.train()
     assert (nitro.stop_reason, nitro.stop_cause, nitro.step) == ("requested", "request", 5)
@@ -221,7 +219,7 @@ def test_a_request_writes_a_resume_point_without_validation_or_history(tmp_path:
 
 
 def test_checkpoints_inside_an_epoch_are_resume_points_and_validated_ones_replace_them(tmp_path: Path) -> None:
-    nitro = Nitro(Quick(checkpoint_every_n_steps=5, max_epochs=1), run_dir=tmp_path)
+    nitro = Nitro(Light(samples=96, checkpoint_every_n_steps=5, max_epochs=1), run_dir=tmp_path)
     seen: list[Any] = []
     nitro.register_phase_monitor(lambda phase, step, *_: seen.append((phase.name.value, step)))
     nitro.train()
