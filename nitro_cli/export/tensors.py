@@ -36,7 +36,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
         from safetensors.numpy import save_file
     except ImportError as error:
         raise MissingExtraError(
-            "writing safetensors needs the safetensors package", fix="pip install 'nitro-cli[export]'"
+            "writing safetensors needs the safetensors package", fix="pip install safetensors"
         ) from error
     held = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     save_file(held, path, metadata=dict(metadata))

@@ -24,7 +24,7 @@ _REQUIRED = (
 )  # fmt: skip
 _EXTRAS = {
     "flax": "flax", "equinox": "equinox", "plot": "matplotlib", "tensorboard": "tensorboardX", "mlflow": "mlflow",
-    "wandb": "wandb", "trackio": "trackio",
+    "wandb": "wandb", "trackio": "trackio", "savedmodel": "tensorflow", "onnx": "onnxruntime",
 }  # fmt: skip
 _LITTLE_DISK = 2 * 10**9
 
