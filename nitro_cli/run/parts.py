@@ -32,7 +32,7 @@ class Parts:
 
     `experiment` holds the knobs of this run and the derived values; `device` the Device fields as arrays. `position`
     counts the micro-batches taken in the epoch `epoch`; `epoch_closed` says whether that epoch was validated and
-    recorded. `w0` is dropped once the anchors are made from it.
+    recorded. `w0` is dropped once the anchors are made from it; `w0_source` says which loaded weights it was, if any.
     """
 
     experiment: Experiment
@@ -50,6 +50,7 @@ class Parts:
     params: Any = None
     state: Any = None
     w0: Any = None
+    w0_source: dict[str, Any] | None = None
     layout: ParamLayout = field(default=None)  # type: ignore[assignment]
     residency: dict[str, str] = field(default_factory=dict)
     routing: Routing = field(default=None)  # type: ignore[assignment]

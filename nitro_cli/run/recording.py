@@ -250,6 +250,7 @@ class Recorder:
             "rules": rules,
             "logger": self._logger_facts(),
             "anchors": parts.anchor_checksums,
+            "w0": parts.w0_source,
             "stop_reason": stop_reason,
             "averaged_from": None,
             "program": train.key if train is not None else None,

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,8 +32,9 @@ from nitro_cli.experiment import (
     host_view,
     resolve_routing,
 )
-from nitro_cli.optim import Optimizer, bind, bind_manual, build_layout, horizon_jump
+from nitro_cli.optim import Hyper, Optimizer, bind, bind_manual, build_layout, horizon_jump
 from nitro_cli.programs import BoundModel, initialize
+from nitro_cli.run.decay_reference import decay_reference
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.report import SetupReport
@@ -234,19 +236,10 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
         "model",
         [{"library": built.adapted.library, "initialised": built.mode, "because": built.reason or ""}],
     )
-    parts.w0 = parts.params
+    fresh = parts.params
     if parts.source is not None:
         restore_source(parts, request)
-    if not isinstance(request.w0, str):
-        parts.w0 = parts.placement.put_parameters(request.w0)
-    elif request.w0 == "weights":
-        parts.w0 = parts.params
-    elif request.w0 != "build_model":
-        raise ConfigError(
-            f"w0 = {request.w0!r}",
-            nearest=nearest(request.w0, ["build_model", "weights"]),
-            fix='w0 is "build_model", "weights" or a parameter tree',
-        )
+    parts.w0 = decay_reference(parts, request, fresh)
     parts.layout = build_layout(e, parts.params)
 
 
@@ -323,15 +316,16 @@ def _bind(parts: Parts, request: Request) -> None:
         state = jax.eval_shape(
             lambda params, layers: manual_optimizers(parts, params, layers), parts.params, parts.state
         )
-        parts.hyper = bind_manual(e, state, **words)
+        bound: Callable[..., Hyper] = partial(bind_manual, e, state)
     else:
-        parts.hyper = bind(e, parts.layout, **words)
-        _tell_horizon(parts, words)
+        bound = partial(bind, e, parts.layout)
+    parts.hyper = bound(**words)
+    _tell_horizon(parts, bound, words)
     if parts.hyper.plateaus and "train" in parts.splits and "val" not in parts.splits:
         raise ConfigError("a plateau schedule without a `val` split", fix="return a val split, or drop the plateau")
 
 
-def _tell_horizon(parts: Parts, words: Mapping[str, Any]) -> None:
+def _tell_horizon(parts: Parts, bound: Callable[..., Hyper], words: Mapping[str, Any]) -> None:
     """A resume over another horizon recomputes the whole curve: say where it jumps."""
     source = parts.source
     if source is None or source.kind != "resume" or "train" not in parts.splits:
@@ -339,8 +333,7 @@ def _tell_horizon(parts: Parts, words: Mapping[str, Any]) -> None:
     meta = source.record.meta
     if meta["total_steps"] == parts.total_steps:
         return
-    before = bind(parts.experiment, parts.layout, **{**words, "total_steps": meta["total_steps"]})
-    after = bind(parts.experiment, parts.layout, **words)
+    before, after = bound(**{**words, "total_steps": meta["total_steps"]}), bound(**words)
     held = meta.get("rules", {}).get("schedules")
     for hyper in (before, after):
         if held:

@@ -1,0 +1,75 @@
+"""The parameters that a decay toward `"w0"` pulls to, and how a resume finds them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nitro_cli.checkpoints import read_record
+from nitro_cli.errors import ConfigError, IncompatibleError, NitroError, nearest
+from nitro_cli.run.snapshot import unflatten
+
+if TYPE_CHECKING:
+    from nitro_cli.run.parts import Parts
+    from nitro_cli.run.setup import Request
+
+__all__ = ["decay_reference"]
+
+
+def decay_reference(parts: Parts, request: Request, fresh: Any) -> Any:
+    """What `w0` stands for in this run.
+
+    Where it stands for loaded weights, `parts.w0_source` says in every record which they were: a record holds the
+    anchors' checksums but not their arrays, and a resume reads them from there again.
+
+    Args:
+        parts: with the source's weights restored.
+        request: whose `w0` is `"build_model"`, `"weights"` or a parameter tree.
+        fresh: the parameters as `build_model` returned them.
+
+    Raises:
+        ConfigError: `w0` is none of these, or `"weights"` without any.
+        IncompatibleError: the weights that a resumed run is anchored to cannot be read any more.
+    """
+    source = parts.source
+    if not isinstance(request.w0, str):
+        return parts.placement.put_parameters(request.w0)
+    if request.w0 not in ("build_model", "weights"):
+        raise ConfigError(
+            f"w0 = {request.w0!r}",
+            nearest=nearest(request.w0, ["build_model", "weights"]),
+            fix='w0 is "build_model", "weights" or a parameter tree',
+        )
+    if source is not None and source.kind == "resume":
+        held = source.record.meta.get("w0")
+        if held is not None and source.record.meta.get("anchors"):
+            parts.w0_source = held
+            return _read_again(parts, held)
+    if request.w0 == "build_model":
+        return fresh
+    if source is None or source.kind == "resume":
+        raise ConfigError(
+            'w0 = "weights" without weights',
+            why="a resumed run decays toward what it did before" if source is not None else None,
+            fix='give weights= a checkpoint, or leave w0 at "build_model"',
+        )
+    path = None if source.path is None else str(Path(source.path).resolve())
+    parts.w0_source = {"path": path, "text": source.text, "ema": request.load_ema}
+    return parts.params
+
+
+def _read_again(parts: Parts, held: dict[str, Any]) -> Any:
+    prefix = "ema" if held["ema"] else "params"
+    try:
+        if held["path"] is None:
+            raise IncompatibleError("they were not those of one checkpoint")
+        arrays = read_record(held["path"], prefixes=(f"{prefix}/",)).arrays
+    except NitroError as error:
+        raise IncompatibleError(
+            "the weights that the run decays toward cannot be read any more",
+            where=held["text"],
+            why=error.what,
+            fix="give them as a parameter tree: Nitro(..., resume=..., w0=params), or start a new run with weights=",
+        ) from error
+    tree = unflatten(prefix, parts.params, arrays, source=held["text"], what="parameters")
+    return parts.placement.put_parameters(tree)
