@@ -12,6 +12,7 @@ from nitro_cli.metrics.thinning import thin_rows
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
     from nitro_cli.metrics.history import History
 
@@ -24,8 +25,6 @@ _FRAME_LINES = 5
 
 def render_history(history: History, console: Console, options: ConsoleOptions) -> RenderResult:
     """Yield the renderables of a history, thinned to the height of a terminal and fitted to its width."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     if not history:
@@ -43,22 +42,33 @@ def render_history(history: History, console: Console, options: ConsoleOptions) 
     kept = sum(row is not None for row in shown)
     if kept < len(history):
         notes.append(f"{len(history) - kept} of {len(history)} epochs thinned to fit; select fewer for every row")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    if best is not None:
-        table.add_column("", no_wrap=True)
-    cells = _cells(history, names)
-    for row in shown:
-        if row is None:
-            table.add_row("⋮", style="dim")
-        else:
-            star = [] if best is None else ["*" if row == best else ""]
-            table.add_row(*(cells[name][row] for name in names), *star, style="bold" if row == best else None)
     yield Text(_heading(history, kept), style="bold", overflow="ellipsis", no_wrap=True)
-    yield table
+    yield _grid(names, _cells(history, names), shown, best)
     for note in notes:
         yield Text(f"  {note}", style="dim")
+
+
+def _grid(names: list[str], cells: dict[str, list[str]], shown: list[int | None], best: int | None) -> Text:
+    """Header, rule and rows as one text: a rich table takes a second for a thousand rows."""
+    from rich.text import Text
+
+    widths = [max(len(name), *map(len, cells[name])) for name in names]
+    starred = best is not None
+
+    def line(values: list[str], star: str) -> str:
+        columns = [value.rjust(width) for value, width in zip(values, widths, strict=True)]
+        return "  " + "   ".join([*columns, star] if starred else columns)
+
+    text = Text("\n" + line(names, " ") + "\n", no_wrap=True, overflow="ignore", style="")
+    text.stylize("bold")
+    text.append(" " + "\u2500" * (_width(widths, starred) - 2) + "\n")
+    for row in shown:
+        if row is None:
+            text.append(line(["\u22ee"] * len(names), " ") + "\n", style="dim")
+        else:
+            values = [cells[name][row] for name in names]
+            text.append(line(values, "*" if row == best else " ") + "\n", style="bold" if row == best else None)
+    return text
 
 
 def history_text(history: History) -> str:
