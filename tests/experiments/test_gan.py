@@ -154,18 +154,20 @@ def covered(pictures: np.ndarray) -> dict[str, Any]:
 
 def test_coverage_counts_places_that_pictures_are_close_to() -> None:
     known = templates()
-    assert covered(np.repeat(known, 5, axis=0)) == {"covered": PLACES, "quality": 1.0}
-    assert covered(np.repeat(known[:3], 5, axis=0)) == {"covered": 3, "quality": 1.0}
-    noise = np.random.default_rng(0).uniform(size=(200, SIDE * SIDE)).astype(np.float32)
+    assert covered(np.repeat(known, 5, axis=0)) == {"covered": PLACES, "quality": 1.0, "even": 1.0}
+    assert covered(np.repeat(known[:3], 5, axis=0)) == {"covered": 3, "quality": 1.0, "even": 3 / PLACES}
+    noise = np.random.default_rng(0).uniform(size=(40, SIDE * SIDE)).astype(np.float32)
     assert covered(noise)["quality"] < 0.05
+    half = covered(np.concatenate([np.repeat(known, 5, axis=0), noise]))
+    assert (half["covered"], half["even"]) == (PLACES, pytest.approx(0.5, abs=0.03))
 
 
 def test_the_real_pictures_cover_every_place() -> None:
     real = BlobGAN().build_data(None)["val"]
-    batch = real.arrays["image"]
-    result = covered(batch)
+    result = covered(real.arrays["image"])
     assert result["covered"] == PLACES
     assert result["quality"] > 0.95
+    assert result["even"] > 0.9
 
 
 def test_render_writes_a_picture_per_sample(
@@ -187,3 +189,6 @@ def test_render_writes_a_picture_per_sample(
 def test_the_baseline_covers_seven_places_or_more(seed: int, tmp_path: Path) -> None:
     nitro = Nitro.from_preset(BlobGAN, "baseline", seed=seed, run_dir=tmp_path).train()
     assert nitro.metrics["covered"] >= 7, nitro.metrics
+    assert nitro.metrics["quality"] > 0.5, nitro.metrics
+    best = Nitro(BlobGAN(), weights=nitro.best["checkpoint"], load_ema=True).validate()
+    assert best["covered"] >= 7, best
