@@ -139,6 +139,15 @@ def test_what_cannot_be_written_is_named(function: Callable[[Any], Any], told: s
         onnx_model(_served(ROW, function), {})
 
 
+def test_what_the_outputs_do_not_depend_on_is_left_out() -> None:
+    def function(x: Any) -> Any:
+        jnp.sort(x, -1)
+        return x * 2
+
+    model = onnx_model(_served(ROW, function), {})
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Identity"]
+
+
 RUN = """
 import sys
 import numpy as np

@@ -93,10 +93,21 @@ def _lowered(graph: Graph, closed: Any, inputs: Sequence[Value]) -> list[Value]:
             return graph.constant(np.asarray(atom.val, np.dtype(getattr(atom.aval, "dtype", None))))
         return names[atom]
 
-    for equation in jaxpr.eqns:
+    for equation in _needed(jaxpr):
         outputs = _equation(graph, equation, [read(atom) for atom in equation.invars])
         names.update(zip(equation.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _needed(jaxpr: Any) -> list[Any]:
+    """The equations that the outputs depend on; random keys that evaluation makes and drops are not among them."""
+    wanted = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+    kept = []
+    for equation in reversed(jaxpr.eqns):
+        if wanted.intersection(equation.outvars):
+            wanted.update(atom for atom in equation.invars if not isinstance(atom, Literal))
+            kept.append(equation)
+    return kept[::-1]
 
 
 def _equation(graph: Graph, equation: Any, inputs: list[Value]) -> list[Value]:
