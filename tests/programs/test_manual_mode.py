@@ -12,8 +12,16 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import EMA, SAM, Device, JSONLogger, Nitro, Plateau
-from nitro_cli.errors import ConfigError, DivergenceError, HookError, NitroError, OptimizerError, ScheduleError
+from nitro_cli import EMA, SAM, Checkpointer, Device, JSONLogger, Nitro, Plateau, linear
+from nitro_cli.errors import (
+    ConfigError,
+    DivergenceError,
+    HookError,
+    NitroError,
+    NitroWarning,
+    OptimizerError,
+    ScheduleError,
+)
 from tests.tiny import CLASSES, Bare, points
 
 SGD = optax.inject_hyperparams(optax.sgd)(learning_rate=0.1, momentum=0.5)
@@ -119,6 +127,19 @@ def test_a_plateau_scales_a_state_from_the_next_epoch_on(tmp_path: Any) -> None:
     assert [row["loss"] for row in nitro.history] == sorted((row["loss"] for row in nitro.history), reverse=True)
     # the falling loss is bad under "max": the first epoch is the best, the second reduces, the third is trained with it
     assert float(nitro.carry.opt["kernel"].hyperparams["learning_rate"]) == pytest.approx(0.05, rel=1e-6)
+
+
+def test_a_resume_over_another_horizon_tells_where_a_schedule_jumps(tmp_path: Any) -> None:
+    class Kept(Own):
+        checkpointer = Checkpointer(keep=("last(1)",))
+
+        def schedules(self) -> Any:
+            return {"opt.kernel.learning_rate": linear(0.4, 0.0)}
+
+    Nitro(Kept(), run_dir=tmp_path, max_epochs=2).train()
+    jump = r"kernel/learning_rate at step 8 is 0.166667 over 12 steps; it was 0.05 over 8"
+    with pytest.warns(NitroWarning, match=jump):
+        Nitro(Kept(), run_dir=tmp_path, max_epochs=3, resume="latest:latest")
 
 
 def test_declining_keeps_the_method_and_trains_by_the_framework(tmp_path: Any) -> None:
