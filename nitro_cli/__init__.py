@@ -22,6 +22,7 @@ _ROOMS = {
         "NitroError",
         "NitroWarning",
         "NotFoundError",
+        "ProcessLostError",
     ),
     "experiment": (
         "EMA",
@@ -77,6 +78,7 @@ _ROOMS = {
         "register_phase_monitor",
         "set_progress_reporter",
         "setup_devices",
+        "setup_distributed",
         "train",
         "unregister_phase_monitor",
     ),

@@ -27,6 +27,7 @@ __all__ = [
     "OptimizerError",
     "PresetError",
     "PresetNotFoundError",
+    "ProcessLostError",
     "RoutingError",
     "RunNotFoundError",
     "ScheduleError",
@@ -170,6 +171,10 @@ class MetricError(ConfigError):
 
 class HookError(NitroError):
     """A user's hook returned something it must not."""
+
+
+class ProcessLostError(NitroError):
+    """Another process of the run died, fell silent, or ended with an error."""
 
 
 class StorageError(NitroError):

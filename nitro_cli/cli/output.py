@@ -32,12 +32,14 @@ class Output:
         verbose: also the setup report and notes.
         debug: tracebacks in full.
         json: one JSON document on stdout, JSON lines on stderr.
+        silent: another process shows results and progress; this one tells errors alone.
     """
 
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
     json: bool = False
+    silent: bool = False
 
     def document(self, **keys: Any) -> None:
         """Write the one JSON document of the command."""
@@ -45,7 +47,7 @@ class Output:
 
     def text(self, text: str) -> None:
         """Write data, as it is."""
-        if sys.stdout is None:
+        if sys.stdout is None or self.silent:
             return
         try:
             sys.stdout.write(text + "\n")
@@ -55,6 +57,8 @@ class Output:
 
     def show(self, *renderables: RenderableType) -> None:
         """Write data with rich; plain text when stdout is no terminal."""
+        if self.silent:
+            return
         console = make_console(stderr=False)
         if console.is_terminal:
             console.print(*renderables, sep="\n", markup=False, highlight=False)
@@ -65,7 +69,7 @@ class Output:
 
     def note(self, text: str, *, always: bool = False) -> None:
         """Tell a person something on stderr; silent under `--quiet` and `--json` unless `always`."""
-        if always or not (self.quiet or self.json):
+        if (always or not (self.quiet or self.json)) and not self.silent:
             self.complain(text)
 
     def complain(self, text: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nitro_cli.data.buffers import BatchBuffers
+from nitro_cli.data.dist import Dist
 from nitro_cli.data.order import batch_rng, epoch_order
 from nitro_cli.data.resident import RESIDENT_LIMIT, ResidentArrays
 from nitro_cli.errors import DataError, nearest
@@ -86,6 +88,7 @@ class ArrayBatches:
                 fix="leave `resident` out, or do the augmentation in a traced hook",
             )
         self.resident = resident
+        self._dist = Dist()
         self.samples = len(next(iter(self.arrays.values())))
 
     def __repr__(self) -> str:
@@ -133,11 +136,14 @@ class ArrayBatches:
             )
         begin = index * self.batch_size
         rows: Any = slice(begin, min(begin + self.batch_size, self.samples))
+        if self._dist.process_count > 1:
+            own = self._dist.range(self.batch_size)
+            rows = slice(begin + own.start, begin + own.stop)
         batch: dict[str, np.ndarray]
         if plan.order is None:
             batch = {name: array[rows] for name, array in self.arrays.items()}
         else:
-            batch = _gather(self.arrays, plan.order[rows], plan.buffers, full=self.batch_size)
+            batch = _gather(self.arrays, plan.order[rows], plan.buffers, full=len(self._dist.range(self.batch_size)))
         if self.transform is None:
             return batch
         if plan.order is None:
@@ -147,6 +153,20 @@ class ArrayBatches:
     def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
         plan = self.begin_epoch(0)
         return (self.batch_at(index, plan) for index in range(len(self)))
+
+    def part(self, dist: Dist) -> ArrayBatches | None:
+        """Return a source of one process's rows of each of these batches; None where a batch has to be built whole.
+
+        A `transform` sees whole batches, so that it draws the same numbers at any number of processes.
+
+        Args:
+            dist: the process. Every batch must be full, and its size divisible by the number of processes.
+        """
+        if self.transform is not None or self.last_batch_size != self.batch_size:
+            return None
+        part = copy.copy(self)
+        part._dist = dist
+        return part
 
     def resident_arrays(self, *, wrapped: bool = False) -> ResidentArrays | None:
         """Return the arrays to keep on the device, or None where batches are streamed.
@@ -162,7 +182,7 @@ class ArrayBatches:
         return ResidentArrays(self.arrays, self.batch_size, sizes, self._order)
 
     def _buffers(self, array: np.ndarray) -> BatchBuffers:
-        return BatchBuffers((self.batch_size, *array.shape[1:]), array.dtype)
+        return BatchBuffers((len(self._dist.range(self.batch_size)), *array.shape[1:]), array.dtype)
 
     def _seed(self, seed: int | None) -> int:
         if self.seed is not None:

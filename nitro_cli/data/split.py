@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.batches import BatchCheck, FieldSpec, check_device_fields
+from nitro_cli.data.dist import Dist
 from nitro_cli.data.prefetch import PrefetchStream
 from nitro_cli.data.resident import ResidentArrays
-from nitro_cli.data.sources import Reader
+from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.stream import BatchStream, InlineStream, StreamPlan
 from nitro_cli.errors import DataError, NitroWarning
 
@@ -67,6 +69,24 @@ class Split:
     resident: ResidentArrays | None
     train: bool
     _reader: Reader = field(repr=False)
+    _rows: int | None = field(default=None, repr=False)
+
+    def part(self, dist: Dist) -> Split:
+        """The same split read for one process of several: only its rows of each batch, where the source can do that.
+
+        Other sources are read whole in every process, and each takes its rows as it moves them to its devices.
+
+        Args:
+            dist: the process; `batch_size` is divisible by the number of processes.
+        """
+        source = self.source.part(dist) if isinstance(self.source, ArrayBatches) and self.train else None
+        if source is None:
+            return self
+        return replace(self, _reader=reader_of(self.name, source), _rows=len(dist.range(self.batch_size)))
+
+    def beside_others(self, processes: int) -> Split:
+        """The same split where the source of every process yields its own part: a whole batch is all their rows."""
+        return replace(self, batch_size=self.batch_size * processes, _rows=self.batch_size)
 
     def check_device_fields(self, device_fields: Collection[str]) -> None:
         """Refuse fields that a traced hook declares and that no device can hold.
@@ -112,7 +132,8 @@ class Split:
                 f"batch {start} does not exist", where=f"split `{self.name}`", why=f"it has {self.batches} batches"
             )
         self.check_device_fields(device_fields)
-        check = BatchCheck(self.name, self.fields, self.batch_size, frozenset(device_fields), self.train)
+        rows = self.batch_size if self._rows is None else self._rows
+        check = BatchCheck(self.name, self.fields, rows, frozenset(device_fields), self.train)
         plan = StreamPlan(self.name, self._reader, epoch, seed, start, state, check, prepare)
         how = self.prefetch
         if how.path == "inline":

@@ -75,7 +75,9 @@ class ArrayLayout:
         return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, self.replicated), tree)
 
     def rows(self, tree: PyTree, batch_size: int) -> PyTree:
-        """Hold outputs split by sample, where their first axis is the batch."""
+        """Hold outputs split by sample, where their first axis is the batch; whole if processes have to read them."""
+        if jax.process_count() > 1:
+            return self.same(tree)
 
         def hold(leaf: jax.Array) -> jax.Array:
             by_row = leaf.ndim > 0 and leaf.shape[0] == batch_size

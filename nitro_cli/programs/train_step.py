@@ -35,6 +35,8 @@ __all__ = [
 PyTree = Any
 
 UNROLL_UP_TO = 8
+WISH = "nitro/wish"
+"""Name of the number through which processes ask each other for a stop or a save."""
 
 
 class TrainState(NamedTuple):
@@ -84,6 +86,8 @@ class StepPlan:
         manual: the experiment's own `train_step` does the whole step.
         outputs_to_host: also return the last micro-batch's outputs (train metrics computed on the host).
         layout: how arrays lie on several devices; None on one.
+        shares_wishes: several processes train: `inputs["wishes"]` holds what each asks for, and the largest comes back
+            behind `finite`, so that all learn of it at the same step.
     """
 
     experiment: Experiment
@@ -100,6 +104,7 @@ class StepPlan:
     manual: bool = False
     outputs_to_host: bool = False
     layout: ArrayLayout | None = None
+    shares_wishes: bool = False
     names: StepNames = field(default_factory=StepNames)
 
 
@@ -162,7 +167,7 @@ def _automatic_step(plan: StepPlan) -> Any:
         new = TrainState(new_params, new_state, new_opt, new_ema, step, carry.position + plan.accum, carry.stopped)
         # The norm is finite only if every gradient is, and clipping needs it anyway.
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        return *_finish(plan, carry, new, numbers, finite), outputs
+        return *_finish(plan, carry, new, numbers, finite, inputs), outputs
 
     return train_step
 
@@ -188,13 +193,18 @@ def _manual_step(plan: StepPlan) -> Any:
             ema = ema_update(carry.ema, params, step, beta, warmup, every)
         new = TrainState(params, state, opt, ema, step, carry.position + 1, carry.stopped)
         finite = jnp.isfinite(loss) & _leaves_finite(jax.tree.leaves(params))
-        return *_finish(plan, carry, new, numbers, finite), None
+        return *_finish(plan, carry, new, numbers, finite, inputs), None
 
     return train_step
 
 
 def _finish(
-    plan: StepPlan, old: TrainState, new: TrainState, numbers: Mapping[str, jax.Array], finite: jax.Array
+    plan: StepPlan,
+    old: TrainState,
+    new: TrainState,
+    numbers: Mapping[str, jax.Array],
+    finite: jax.Array,
+    inputs: Mapping[str, Any],
 ) -> tuple[TrainState, jax.Array]:
     """Keep the old state where the step was not finite, and pack what the host reads."""
     if plan.check_divergence:
@@ -202,6 +212,8 @@ def _finish(
         kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new._replace(stopped=old.stopped), old)
         new = kept._replace(stopped=old.stopped | ~finite)
     rest = {name: value for name, value in numbers.items() if name != "loss"}
+    if plan.shares_wishes:
+        rest = {WISH: jnp.max(inputs["wishes"]), **rest}
     plan.names.names = ("loss", "finite", *rest)
     values = [numbers["loss"], finite, *rest.values()]
     readback = jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])

@@ -1,9 +1,12 @@
 """The handle: setup in order, the loop, phases, stop rules, devices."""
 
 from nitro_cli.run.devices import DeviceReport, setup_devices
+from nitro_cli.run.distributed import setup_distributed
 from nitro_cli.run.facts import fields_by_kind, versions
 from nitro_cli.run.handle import Nitro, set_exporter, train
+from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
+from nitro_cli.run.processes import is_main
 from nitro_cli.run.progress import (
     Reporter,
     progress_counter,
@@ -28,6 +31,7 @@ __all__ = [
     "StopRule",
     "fields_by_kind",
     "flatten",
+    "is_main",
     "path_text",
     "progress_counter",
     "progress_note",
@@ -37,9 +41,11 @@ __all__ = [
     "set_leave",
     "set_progress_reporter",
     "setup_devices",
+    "setup_distributed",
     "signals",
     "train",
     "unflatten",
     "unregister_phase_monitor",
     "versions",
+    "watched",
 ]

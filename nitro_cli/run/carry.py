@@ -11,6 +11,7 @@ import numpy as np
 from nitro_cli.errors import ConfigError, IncompatibleError
 from nitro_cli.optim import ema_init
 from nitro_cli.programs import TrainState, in_place
+from nitro_cli.run.processes import host_array
 from nitro_cli.run.restore import Source, checksum_problem, restore_tree
 from nitro_cli.run.setup import Request, manual_optimizers
 
@@ -58,7 +59,7 @@ def initial_carry(parts: Parts, request: Request, compile_named: Any) -> TrainSt
         ema = restore_tree("ema", ema_init, (parts.params,), source, "EMA")
     step, position = np.asarray(parts.step, np.int32), np.asarray(parts.position, np.int32)
     put, put_parameters = parts.placement.put, parts.placement.put_parameters
-    params, state = jax.tree.map(np.asarray, (parts.params, parts.state))
+    params, state = jax.tree.map(host_array, (parts.params, parts.state))
     params, opt, ema = put_parameters((params, opt, ema))
     return TrainState(params, put(state), opt, ema, *put((step, position, np.zeros((), bool))))
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from nitro_cli.errors import ConfigError, DataError, nearest
 from nitro_cli.programs import ArrayLayout
+from nitro_cli.run.processes import gather_bytes, host_array, process_count
 
 __all__ = ["DeviceReport", "Placement", "setup_devices"]
 
@@ -90,8 +93,8 @@ class Placement:
         visible = jax.local_devices()
         count = n_devs if n_devs is not None else (_pinned or len(visible))
         _check_count(count, len(visible))
-        devices = tuple(visible[:count])
-        if count == 1:
+        devices = _of_all_processes(visible[:count])
+        if len(devices) == 1:
             return cls(devices)
         return cls(devices, ArrayLayout.over(devices, fsdp=sharding == "fsdp"))
 
@@ -116,7 +119,8 @@ class Placement:
             raise DataError(
                 f"batches of {batch_size} do not divide by {self.count} devices",
                 where=f"split {split!r}",
-                fix=f"choose a batch size that is a multiple of {self.count}, or another n_devs",
+                fix=f"choose a batch size that is a multiple of {self.count}, or another n_devs"
+                + (f" for each of the {process_count()} processes" if process_count() > 1 else ""),
             )
 
     def width(self, size: int) -> int:
@@ -125,6 +129,8 @@ class Placement:
 
     def put(self, tree: Any) -> Any:
         """Copy a tree of host arrays to every device of the run."""
+        if process_count() > 1:
+            return jax.tree.map(lambda leaf: _spread(leaf, self.replicated), tree)
         return jax.device_put(tree, self.replicated)
 
     def put_parameters(self, tree: Any) -> Any:
@@ -132,11 +138,24 @@ class Placement:
         layout = self.layout
         if layout is None or not layout.fsdp:
             return self.put(tree)
-        return jax.tree.map(lambda leaf: jax.device_put(leaf, layout.leaf(np.shape(leaf))), tree)
+        place = _spread if process_count() > 1 else jax.device_put
+        return jax.tree.map(lambda leaf: place(leaf, layout.leaf(np.shape(leaf))), tree)
 
-    def put_batch(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """Move one batch, its rows spread over the devices."""
+    def put_batch(self, batch: Mapping[str, np.ndarray], size: int | None = None) -> dict[str, jax.Array]:
+        """Move one batch, its rows spread over the devices.
+
+        Args:
+            batch: the fields; with several processes whole, or this process's rows of it.
+            size: rows of the whole batch; None for those that there are.
+        """
+        if process_count() > 1:
+            return {name: _spread_rows(array, self.sharded, size or len(array)) for name, array in batch.items()}
         return jax.device_put(dict(batch), self.sharded)
+
+    def put_each(self, value: np.generic) -> jax.Array:
+        """One number of this process beside those of the others: an array of one entry per device."""
+        mine = np.full(self.count // process_count(), value)
+        return jax.make_array_from_process_local_data(self.sharded, mine, (self.count,))
 
     def described(self, params: Any) -> str:
         """How the parameters lie, for the report."""
@@ -147,3 +166,41 @@ class Placement:
         total = sum(leaf.nbytes for leaf in leaves)
         held = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
         return f"fsdp: {held:,} of {total:,} bytes on each device"
+
+
+def _of_all_processes(local: Sequence[jax.Device]) -> tuple[jax.Device, ...]:
+    """The devices of the run: as many of every process, in the order of the processes."""
+    if process_count() == 1:
+        return tuple(local)
+    ids = [json.loads(text) for text in gather_bytes(json.dumps([device.id for device in local]).encode())]
+    counts = sorted({len(found) for found in ids})
+    if len(counts) > 1:
+        raise ConfigError(
+            f"the processes have {' and '.join(map(str, counts))} devices each",
+            why="every process takes an equal part of each batch",
+            fix=f"set n_devs = {counts[0]} in all of them",
+        )
+    known = {device.id: device for device in jax.devices()}
+    return tuple(known[number] for found in ids for number in found)
+
+
+def _spread(leaf: Any, sharding: Sharding) -> jax.Array:
+    """One array, held by every process, onto devices of all."""
+    if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+        return leaf
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _spread(jax.random.key_data(leaf), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    whole = host_array(leaf)
+    whole = whole.astype(jax.dtypes.canonicalize_dtype(whole.dtype), copy=False)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def _spread_rows(array: np.ndarray, sharding: Sharding, size: int) -> jax.Array:
+    """This process's rows of a batch onto its devices."""
+    count = process_count()
+    if len(array) == size:
+        share = size // count
+        array = array[jax.process_index() * share :][:share]
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    return jax.make_array_from_process_local_data(sharding, array, (size, *array.shape[1:]))

@@ -19,7 +19,9 @@ from nitro_cli.programs import Program, TrainState, check_compile_options, compi
 from nitro_cli.registry import from_preset, import_path_of
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.evaluation import Evaluator
+from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
+from nitro_cli.run.processes import main_first
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.redefinition import CodeSnapshot
 from nitro_cli.run.rendering import render
@@ -114,7 +116,8 @@ class Nitro:
         self._evaluated: dict[str, Any] | None = None  # until the monitors were told
         self._code = CodeSnapshot(type(e))
         monitor = None if self.configured.monitor is None else Monitor(*self.configured.monitor)
-        source = load_source(weights, resume, root=self.run_dir, monitor=monitor, load_ema=load_ema)
+        with watched(), main_first():
+            source = load_source(weights, resume, root=self.run_dir, monitor=monitor, load_ema=load_ema)
         self.request = Request(
             data=data,
             source=source,
@@ -436,7 +439,8 @@ class Nitro:
     def _setting_up(self) -> Iterator[None]:
         Progress.call("begin", "setup", 0, 0, 0)
         try:
-            yield
+            with watched():
+                yield
         finally:
             Progress.call("end", None)
 
@@ -448,7 +452,8 @@ class Nitro:
         self._tell_redefined()
         self.phases.publish(Phase(PhaseName.STARTING), **at, info=facts)
         try:
-            yield
+            with watched():
+                yield
         finally:
             self.phases.publish(Phase(PhaseName.IDLE), **at, info=facts)
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochSums", "TrainLoop"]
 
+SAVE = 8
+"""Added to what a process asks the others for when a save is due; below it are the causes of a stop."""
+
 
 @dataclass
 class EpochSums:
@@ -68,6 +71,7 @@ class TrainLoop:
     programs: dict[Any, Program] = field(default_factory=dict)
     steps_finished: int = 0
     steps_dispatched: int = 0
+    _wish: tuple[int, Any] = (-1, None)
 
     def __post_init__(self) -> None:
         parts = self.nitro.parts
@@ -77,6 +81,9 @@ class TrainLoop:
         self._previous: dict[str, list[float]] = {}
         self.sums = EpochSums(*parts.epoch_sums)
         self._last_saved = time.monotonic()
+        self._save_wished = False
+        if self.plan.shares_wishes:
+            self.nitro.stop.share()
         if self.plan.resident:
             resident = parts.splits["train"].resident
             assert resident is not None
@@ -182,11 +189,12 @@ class TrainLoop:
 
     def _prepare(self) -> Any:
         placement, fields = self.nitro.parts.placement, self.nitro.parts.routing.device_fields
+        size = self.nitro.parts.splits["train"].batch_size
 
         def prepare(index: int, batch: Mapping[str, np.ndarray]) -> Any:
             routed = {name: value for name, value in batch.items() if name in fields}
             signature = tuple((name, value.shape, value.dtype.str) for name, value in routed.items())
-            return signature, placement.put_batch(routed)
+            return signature, placement.put_batch(routed, size)
 
         return prepare
 
@@ -197,6 +205,8 @@ class TrainLoop:
         nitro = self.nitro
         if nitro.step // BLOCK != self._block:
             self.refresh_rows()
+        if self.plan.shares_wishes:
+            self.inputs["wishes"] = self._wishes()
         program = self.programs.get(signature)
         if program is None:
             program = self._compile(signature, batches)
@@ -226,6 +236,15 @@ class TrainLoop:
         if self.plan.accum > 1:
             parts.report.add("accumulation", [{"micro-batches": self.plan.accum, "folded": decided.reason}])
 
+    def _wishes(self) -> Any:
+        """What this process asks for: a stop, by its cause, and beside it a save whose time has come."""
+        minutes = self.nitro.parts.experiment.checkpoint_every_minutes
+        due = minutes is not None and time.monotonic() - self._last_saved >= minutes * 60
+        wish = self.nitro.stop.wish() + (SAVE if due else 0)
+        if wish != self._wish[0]:
+            self._wish = (wish, self.nitro.parts.placement.put_each(np.int32(wish)))
+        return self._wish[1]
+
     def refresh_rows(self) -> None:
         """Compute the hyperparameters of the block of steps that the next step is in, and move them to the device."""
         nitro = self.nitro
@@ -250,11 +269,15 @@ class TrainLoop:
             return False
         steps, minutes = e.checkpoint_every_n_steps, e.checkpoint_every_minutes
         due = steps is not None and nitro.step % steps == 0
-        due = due or (minutes is not None and time.monotonic() - self._last_saved >= minutes * 60)
+        if self.plan.shares_wishes:
+            due = due or self._save_wished
+        else:
+            due = due or (minutes is not None and time.monotonic() - self._last_saved >= minutes * 60)
         if not due:
             return False
         self._finish(pending, epoch)
         self._last_saved = time.monotonic()
+        self._save_wished = False
         self.session.save_resume_point(self.sums)
         return True
 
@@ -266,6 +289,11 @@ class TrainLoop:
         loss = float(numbers[0])
         if self.plan.check_divergence and not numbers[1]:
             self._diverged(pending, epoch, loss)
+        first = 2
+        if self.plan.shares_wishes:
+            first = 3
+            self.nitro.stop.agree(int(numbers[2]) % SAVE)
+            self._save_wished = self._save_wished or numbers[2] >= SAVE
         self.steps_finished += 1
         self.sums.total += loss
         self.sums.count += 1
@@ -276,7 +304,7 @@ class TrainLoop:
             return
         line = {"loss": loss}
         names = self.plan.names.names
-        for name, value in zip(names[2:], numbers[2:].tolist(), strict=True):
+        for name, value in zip(names[first:], numbers[first:].tolist(), strict=True):
             line[name] = value
         if self.plan.outputs_to_host:
             line.update(self.session.host_train_metrics(pending.outputs, pending.hosts[-1]))

@@ -15,6 +15,7 @@ from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.report import SetupReport
+from nitro_cli.run.sharing import WatchedDist
 
 __all__ = ["TRACED_HOOKS", "Parts", "hook_residency"]
 
@@ -43,6 +44,7 @@ class Parts:
     source: Any = None
     derived: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, Any] = field(default_factory=dict)
+    dist: WatchedDist = field(default_factory=WatchedDist)
     splits: dict[str, Split] = field(default_factory=dict)
     placement: Placement = field(default=None)  # type: ignore[assignment]
     device: dict[str, jax.Array] = field(default_factory=dict)

@@ -19,7 +19,9 @@ from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import resolved_of, write_config
 from nitro_cli.run.facts import fields_by_kind, logged_parameters, program_facts, record_arrays, versions
+from nitro_cli.run.following import FollowedStore, UnwrittenHistory
 from nitro_cli.run.identity import source_facts
+from nitro_cli.run.processes import is_main, main_says
 from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class RunPlace:
         resumed: the source of a resume, whose record the run goes on from; None for a handle that trains again.
     """
 
-    store: RunStore
+    store: RunStore | FollowedStore
     continued: bool
     resumed: Source | None
 
@@ -57,6 +59,15 @@ class RunPlace:
             LockedError: another process is at work on the run.
             StorageError: the directory cannot be written.
         """
+        if not is_main():
+            run_id, continued = main_says(None)
+            return cls(FollowedStore(nitro.run_dir, run_id), continued, None)
+        place = cls._open(nitro, own_run)
+        main_says([place.store.id, place.continued])
+        return place
+
+    @classmethod
+    def _open(cls, nitro: Nitro, own_run: str | None) -> RunPlace:
         parts, monitor = nitro.parts, nitro.parts.monitor
         words: dict[str, Any] = {
             "checkpointer": parts.experiment.checkpointer,
@@ -90,9 +101,9 @@ class Recorder:
         config: the text of its config.toml, which every record carries, so that a copied checkpoint says what it is of.
     """
 
-    store: RunStore
+    store: RunStore | FollowedStore
     logger: Any
-    history: JsonLinesWriter
+    history: JsonLinesWriter | UnwrittenHistory
     continued: bool
     config: str = ""
 
@@ -107,6 +118,9 @@ class Recorder:
         """
         store, continued = place.store, place.continued
         parts, e = nitro.parts, nitro.parts.experiment
+        needed = record_bytes(record_arrays(nitro.carry, parts.derived))
+        if isinstance(store, FollowedStore):
+            return cls(store, None, UnwrittenHistory(), continued)
         meta = place.resumed.record.meta if place.resumed is not None else {}
         logger = open_logger(e.logger, store.path / LOG)
         recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued)
@@ -119,7 +133,7 @@ class Recorder:
         write_config(store.path / "config.toml", resolved)
         recorder.config = (store.path / "config.toml").read_text(encoding="utf-8")
         recorder.write_run_json(nitro)
-        store.check_disk(record_bytes(record_arrays(nitro.carry, parts.derived)), e.max_epochs)
+        store.check_disk(needed, e.max_epochs)
         if not continued:
             for row in nitro.history:
                 recorder.history.write(encode_row(row))
@@ -197,18 +211,25 @@ class Recorder:
         score = None
         if not resume_point and metric is not None and metrics:
             score = check_scalar(metrics.get(metric), f"the checkpointer's metric {metric!r}", metrics)
-        if not resume_point and not self.store.admits(parts.epoch, score, step=parts.step):
+        if not resume_point and not self._admitted(nitro, score):
             return None
+        arrays = record_arrays(nitro.carry, parts.derived)
+        if isinstance(self.store, FollowedStore):
+            return self.store.path
         name = parts.host_view().checkpoint_filename(epoch=parts.epoch, step=parts.step, metric=metric, score=score)
         return self.store.save(
             self._meta(nitro, sums, rules, metrics, stop_reason),
-            record_arrays(nitro.carry, parts.derived),
+            arrays,
             epoch=parts.epoch,
             step=parts.step,
             name=name,
             score=score,
             resume_point=resume_point,
         )
+
+    def _admitted(self, nitro: Nitro, score: float | None) -> bool:
+        admitted = self.store.admits(nitro.parts.epoch, score, step=nitro.step)
+        return admitted if isinstance(self.store, FollowedStore) else bool(main_says(admitted))
 
     def _metric(self, nitro: Nitro, checkpointer: Any) -> str | None:
         own = getattr(checkpointer, "metric", None)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nitro_cli.data import Dist, Split, inspect_split
+from nitro_cli.data import Split, inspect_split
 from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning, nearest
 from nitro_cli.experiment import (
     Best,
@@ -28,6 +28,7 @@ from nitro_cli.experiment import (
     check_knob_kinds,
     device_array,
     fields_of_kind,
+    graphconst_fingerprint,
     has_hook,
     host_view,
     resolve_routing,
@@ -37,8 +38,10 @@ from nitro_cli.programs import BoundModel, initialize
 from nitro_cli.run.decay_reference import decay_reference
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.parts import Parts, hook_residency
+from nitro_cli.run.processes import agree, host_array, process_count
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import Source, restore_source
+from nitro_cli.run.sharing import WatchedDist, shared_split
 
 __all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
 
@@ -168,10 +171,11 @@ def _seed_host(seed: int) -> None:
 
 
 def _build_data(parts: Parts, request: Request) -> None:
+    parts.dist = WatchedDist(jax.process_index(), process_count())
     if request.data is not None:
         built: Any = request.data
     else:
-        built = parts.experiment.build_data(Dist(jax.process_index(), jax.process_count()))
+        built = parts.experiment.build_data(parts.dist)
     if not isinstance(built, Mapping):
         raise HookError(
             f"`build_data` returned {type(built).__name__}",
@@ -224,7 +228,8 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
     built = initialize(
         build,
         parts.seed,
-        parts.device,
+        # With several processes each computes the same by itself, from values of its own.
+        parts.device if process_count() == 1 else jax.tree.map(np.asarray, parts.device),
         options=request.compile_options,
         on_compile=compiling,
         place=layout.keep if layout is not None and layout.fsdp else None,
@@ -253,6 +258,8 @@ def _inspect(parts: Parts) -> None:
     for name, source in parts.sources.items():
         accum = e.accum if name == "train" else 1
         split = inspect_split(name, source, train=name == "train", accum=accum, seed=parts.seed)
+        if process_count() > 1:
+            split = shared_split(split, parts.dist)
         parts.placement.check_batch_size(name, split.batch_size)
         parts.splits[name] = split
     probe = parts.splits.get("train") or next(iter(parts.splits.values()))
@@ -266,6 +273,24 @@ def _inspect(parts: Parts) -> None:
         split.check_device_fields(parts.routing.device_fields)
     if "train" in parts.splits:
         _set_horizon(parts)
+    _agree(parts)
+
+
+def _agree(parts: Parts) -> None:
+    """Several processes: refuse to train where they would not train the same."""
+    if process_count() == 1:
+        return
+    layout = parts.placement.layout
+    whole = layout is None or not layout.fsdp
+    agree(
+        {
+            "the seed": parts.seed,
+            "the experiment's GraphConst fields": graphconst_fingerprint(parts.experiment),
+            "the checkpoint to start from": parts.source.text if parts.source is not None else None,
+            "the step": parts.step,
+            "the initial parameters": jax.tree.leaves(parts.params) if whole else [],
+        }
+    )
 
 
 def _set_horizon(parts: Parts) -> None:
@@ -352,8 +377,9 @@ def _build_optimizer(parts: Parts, request: Request) -> None:
     e = parts.experiment
     if not parts.manual:
         parts.optimizer = Optimizer(e, parts.layout, parts.hyper, supplies_loss=True)
-        parts.anchors = jax.tree.map(np.asarray, parts.optimizer.anchors(parts.w0))
-        parts.anchor_checksums = parts.optimizer.anchor_checksums(parts.w0)
+        w0 = parts.w0 if process_count() == 1 else jax.tree.map(host_array, parts.w0)
+        parts.anchors = jax.tree.map(np.asarray, parts.optimizer.anchors(w0))
+        parts.anchor_checksums = parts.optimizer.anchor_checksums(w0)
         parts.anchors = parts.placement.put_parameters(parts.anchors)
         parts.rule = parts.optimizer.rule
     parts.w0 = None
@@ -390,6 +416,8 @@ def _report(parts: Parts) -> None:
     parts.report.add("parameter groups", [asdict(row) for row in parts.hyper.groups])
     run: dict[str, Any] = {"seed": parts.seed, "max_epochs": e.max_epochs, "accum": e.accum, "steps": parts.total_steps}
     run["devices"] = parts.placement.count
+    if process_count() > 1:
+        run["processes"] = process_count()
     run["backend"] = parts.placement.devices[0].platform
     if parts.placement.count > 1 or e.sharding != "replicated":
         run["parameters"] = parts.placement.described(parts.params)

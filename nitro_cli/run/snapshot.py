@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import IncompatibleError
+from nitro_cli.run.processes import host_array
 
 __all__ = ["flatten", "path_text", "unflatten"]
 
@@ -31,7 +32,7 @@ def _key(entry: Any) -> str:
 def flatten(prefix: str, tree: Any) -> dict[str, np.ndarray]:
     """Copy a tree's leaves to the host as `{prefix/path: array}`. Blocks until they are computed."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {f"{prefix}/{path_text(path)}".rstrip("/"): np.asarray(leaf) for path, leaf in leaves}
+    return {f"{prefix}/{path_text(path)}".rstrip("/"): host_array(leaf) for path, leaf in leaves}
 
 
 def unflatten(prefix: str, template: Any, arrays: Mapping[str, np.ndarray], *, source: str, what: str) -> Any:

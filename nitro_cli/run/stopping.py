@@ -12,6 +12,8 @@ from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import check_scalar
 
+_CAUSES = ("", "request", "max_time", "sigusr1", "sigterm", "sigint")
+
 __all__ = ["EarlyStop", "StopRequest", "StopRule"]
 
 
@@ -78,6 +80,8 @@ class StopRequest:
     def __init__(self) -> None:
         self.cause: str | None = None
         self._deadline: float | None = None
+        self._shared = False
+        self._agreed = False
 
     def limit(self, seconds: float | None) -> None:
         """Ask for a stop by itself in `seconds` from now; None lifts the limit."""
@@ -88,8 +92,27 @@ class StopRequest:
         if self.cause is None:
             self.cause = cause
 
+    def share(self) -> None:
+        """Several processes train: stop only once all know, at the same step."""
+        self._shared = True
+
+    def wish(self) -> int:
+        """What this process asks the others for: the number of its cause, 0 for nothing."""
+        self._look_at_clock()
+        return 0 if self.cause is None else _CAUSES.index(self.cause if self.cause in _CAUSES else "request")
+
+    def agree(self, wish: int) -> None:
+        """All processes have learned of this wish."""
+        if wish:
+            self.cause, self._agreed = _CAUSES[wish], True
+
     def pending(self) -> bool:
         """Whether the run must stop now."""
+        if self._shared:
+            return self._agreed
+        self._look_at_clock()
+        return self.cause is not None
+
+    def _look_at_clock(self) -> None:
         if self.cause is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self.cause = "max_time"
-        return self.cause is not None

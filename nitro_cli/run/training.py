@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.programs import Program, StepPlan
 from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
 from nitro_cli.run.phases import Phase, PhaseName
+from nitro_cli.run.processes import barrier, process_count
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.recording import Recorder, RunPlace, continued_ref
 from nitro_cli.run.restore import load_source, with_weights
@@ -181,6 +182,7 @@ class TrainingSession:
         nitro = self.nitro
         with self._closing, self._signals.shielded(), Progress.phase("saving"):
             self.recorder.close(reason)
+        barrier()
         nitro.state_saved = self._saved_at == (nitro.step, nitro.parts.position)
         Progress.call("done", f"{reason}: {nitro.epoch}/{nitro.parts.experiment.max_epochs} epochs")
 
@@ -375,6 +377,12 @@ class TrainingSession:
         e = parts.experiment
         train = parts.splits["train"]
         host_metrics = parts.host_train_metrics
+        if host_metrics and process_count() > 1:
+            raise ConfigError(
+                "`train_metrics` on the host, in a run of several processes",
+                why="no process holds the whole batch",
+                fix="compute them inside the program: metrics_residency('train_metrics') -> 'device'",
+            )
         resident = train.resident is not None and not host_metrics and parts.placement.count == 1
         return StepPlan(
             experiment=e,
@@ -390,6 +398,7 @@ class TrainingSession:
             manual=parts.manual,
             outputs_to_host=host_metrics,
             layout=parts.placement.layout,
+            shares_wishes=process_count() > 1,
         )
 
 

@@ -17,11 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tiny import Quick, points
-
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from nitro_cli import EMA, Mean, Nitro, NitroError, set_progress_reporter, setup_devices
 from nitro_cli.cli.app import main
+from tests.tiny import Quick, points
 
 ROOT = Path(sys.argv[1])
 TEST = points(21, 3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from typing import Annotated, Any
 
 import typer
 
@@ -50,6 +51,31 @@ Smoke = Annotated[
 ]
 
 
+_PROCESSES = "Several processes"
+
+Distributed = Annotated[
+    bool,
+    typer.Option(
+        "--distributed",
+        help="Train together with other processes; a scheduler's environment says who they are.",
+        rich_help_panel=_PROCESSES,
+    ),
+]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator", metavar="HOST:PORT", help="Where process 0 is, with a free port.", rich_help_panel=_PROCESSES
+    ),
+]
+Processes = Annotated[
+    int | None, typer.Option("--processes", metavar="N", help="How many there are.", rich_help_panel=_PROCESSES)
+]
+ProcessIndex = Annotated[
+    int | None,
+    typer.Option("--process-index", metavar="I", help="Which this one is, from 0.", rich_help_panel=_PROCESSES),
+]
+
+
 @with_knob_flags()
 def run(
     output: Output,
@@ -64,6 +90,10 @@ def run(
     w0: W0 = "build_model",
     smoke: Smoke = False,
     cache_dir: CacheDir = None,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_index: ProcessIndex = None,
     **knobs: object,
 ) -> ExitCode | int:
     """Train an experiment.
@@ -71,9 +101,28 @@ def run(
     Ends with the history table, where the run is, and what to do next. Exit codes: 0 completed or stopped early, 6
     diverged, 75 stopped by a signal or --max-time with the state saved, 130 stopped by Ctrl-C.
     """
+    words = {
+        "resume": resume,
+        "weights": weights,
+        "load_ema": load_ema,
+        "restore_optimizer": restore_optimizer,
+        "w0": w0,
+    }
+    joined: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if distributed or (coordinator, processes, process_index) != (None, None, None):
+        from nitro_cli.cli.distributed import joined_processes
+
+        joined = joined_processes(output, distributed, coordinator, processes, process_index)
+    with joined:
+        return _trained(output, (experiment, preset, sets or (), unsets or (), given(knobs)), smoke, cache_dir, words)
+
+
+def _trained(
+    output: Output, names: tuple[Any, ...], smoke: bool, cache_dir: str | None, words: dict[str, Any]
+) -> ExitCode | int:
     from nitro_cli.registry import resolve
 
-    resolved = resolve(experiment, preset, sets or (), unsets or (), given(knobs))
+    resolved = resolve(*names)
     if smoke:
         from nitro_cli.cli.smoke import smoke_one, tell_smoke
 
@@ -84,9 +133,5 @@ def run(
         output,
         resolved,
         cache_dir=cache_dir,
-        resume=resume,
-        weights=weights,
-        load_ema=load_ema,
-        restore_optimizer=restore_optimizer,
-        w0=w0,
+        **words,
     )

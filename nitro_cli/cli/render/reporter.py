@@ -50,7 +50,7 @@ def reporter_for_scripts() -> LiveReporter | PlainReporter:
 
 
 def _choose(output: Output) -> LiveReporter | PlainReporter | None:
-    if output.quiet or output.json or sys.stderr is None:
+    if output.quiet or output.json or output.silent or sys.stderr is None:
         return None
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         from nitro_cli.cli.render.live import LiveReporter

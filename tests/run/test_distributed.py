@@ -1,0 +1,270 @@
+"""Several processes: two train as one does, write one run, and end together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nitro_cli import ConfigError, Nitro, set_progress_reporter, setup_distributed
+from nitro_cli.run import flatten
+from tests.process_data import Augmented
+from tests.tiny import Quick
+
+TOLERANCE = 1e-5
+"""Sums over two processes differ from those of one by float32 rounding."""
+BOUND_SECONDS = 30.0
+HERE = Path(__file__).parent
+
+slow = pytest.mark.slow
+
+
+def _coordinator() -> str:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return f"localhost:{free.getsockname()[1]}"
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "",
+        "PYTHONPATH": str(HERE.parents[1]),
+        "NITRO_CACHE_DIR": str(folder / "programs"),
+    }
+
+
+def _start(folder: Path, commands: list[list[str]]) -> list[subprocess.Popen[bytes]]:
+    started = []
+    for index, words in enumerate(commands):
+        with (folder / f"{index}.err").open("wb") as told:
+            command = [sys.executable, *words]
+            started.append(subprocess.Popen(command, env=_environment(folder), cwd=folder, stdout=told, stderr=told))
+    return started
+
+
+def _train_one(root: Path, kind: type = Quick, **words: Any) -> Nitro:
+    return Nitro(kind(run_dir=root, n_devs=1, **words)).train()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """What two processes found, one's run of a single epoch in their folder to go on from."""
+    folder = tmp_path_factory.mktemp("pair")
+    previous = set_progress_reporter(None)
+    try:
+        _train_one(folder / "one", max_epochs=1)
+    finally:
+        set_progress_reporter(previous)
+    coordinator = _coordinator()
+    script = str(HERE / "one_of_several.py")
+    children = _start(folder, [[script, str(folder), coordinator, "2", str(index)] for index in range(2)])
+    codes = [child.wait() for child in children]
+    told = "\n".join((folder / f"{index}.err").read_text() for index in range(2))
+    assert (folder / "0.json").exists(), told
+    assert (folder / "1.json").exists(), told
+    # Both were refused something in the end, which ends a process of several with the error's own code.
+    assert codes == [2, 2], told
+    return folder, [json.loads((folder / f"{index}.json").read_text()) for index in range(2)]
+
+
+def _difference(folder: Path, name: str, nitro: Nitro) -> float:
+    with np.load(folder / f"{name}.npz") as held:
+        ours = {key.replace("/", "."): array for key, array in flatten("params", nitro.params).items()}
+        assert sorted(held) == sorted(ours)
+        return max(float(np.abs(held[key] - ours[key]).max()) for key in ours)
+
+
+@slow
+@pytest.mark.parametrize("name", ["two", "fsdp", "own part", "augmented", "stopped", "resumed"])
+def test_both_processes_hold_the_same_state_bit_for_bit_and_name_the_same_run(pair, name):
+    _, (zero, one) = pair
+    assert zero[name]["carry"] == one[name]["carry"]
+    assert (zero[name]["run"], zero[name]["step"], zero[name]["metrics"]) == (
+        one[name]["run"],
+        one[name]["step"],
+        one[name]["metrics"],
+    )
+    assert zero[name]["best"] == one[name]["best"]
+
+
+@slow
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("two", Quick, {}),
+        ("fsdp", Quick, {"width": 2048, "max_epochs": 1}),
+        ("augmented", Augmented, {"max_epochs": 1}),
+        ("resumed", Quick, {}),
+    ],
+)
+def test_two_processes_train_as_one_does(pair, tmp_path, name, kind, words):
+    folder, (zero, _) = pair
+    alone = _train_one(tmp_path / "alone", kind, **words)
+    assert _difference(folder, name, alone) < TOLERANCE
+    assert zero[name]["step"] == alone.step
+    assert zero[name]["metrics"] == pytest.approx(alone.metrics, abs=TOLERANCE)
+
+
+@slow
+def test_a_checkpoint_of_two_processes_resumes_on_one(pair, tmp_path):
+    folder, _ = pair
+    alone = _train_one(tmp_path / "alone", max_epochs=3)
+    resumed = Nitro(Quick(run_dir=folder / "two", n_devs=1, max_epochs=3), resume=("latest", "latest")).train()
+    mine, theirs = flatten("params", alone.params), flatten("params", resumed.params)
+    assert max(float(np.abs(mine[key] - theirs[key]).max()) for key in mine) < TOLERANCE
+    assert resumed.step == alone.step
+
+
+@slow
+def test_sources_that_bring_each_process_its_own_samples_make_up_the_global_batch(pair, tmp_path):
+    # Unshuffled: process 0 brings samples 0 to 47 and process 1 the others, four of each to a batch of eight.
+    folder, (zero, _) = pair
+    order = np.arange(96).reshape(2, 12, 4).transpose(1, 0, 2).reshape(-1)
+
+    class Interleaved(Quick):
+        def build_data(self, dist: Any) -> dict[str, Any]:
+            data = super().build_data(dist)
+            train = data["train"]
+            train.arrays = {name: array[order] for name, array in train.arrays.items()}
+            return data
+
+    alone = _train_one(tmp_path / "alone", Interleaved, shuffle=False, max_epochs=1)
+    assert _difference(folder, "own part", alone) < TOLERANCE
+    assert zero["own part"]["step"] == 12
+
+
+@slow
+def test_only_the_main_process_writes(pair):
+    folder, (zero, _) = pair
+    runs = [path for path in (folder / "two").iterdir() if path.is_dir()]
+    assert [path.name for path in runs] == [zero["two"]["run"]]
+    lines = [json.loads(text) for text in (runs[0] / "metrics.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines if line["type"] == "metrics" and line["context"] == "train"]
+    assert steps == list(range(1, 25))
+    assert len((runs[0] / "history.jsonl").read_text().splitlines()) == 2
+
+
+@slow
+def test_a_stop_that_one_process_asks_for_stops_all_at_the_same_step_with_the_state_saved(pair):
+    folder, (zero, one) = pair
+    assert zero["stopped"]["stop"] == one["stopped"]["stop"] == ["requested", "request"]
+    assert 12 < zero["stopped"]["step"] < 24
+    assert list((folder / "stopped").glob("*/checkpoints/*-resume/record.json"))
+
+
+@slow
+def test_parameters_are_shared_out_over_the_processes_under_fsdp(pair):
+    _, (zero, _) = pair
+    assert "on each device" in zero["fsdp"]["report"]
+    assert "processes" in zero["two"]["report"]
+
+
+@slow
+def test_processes_that_see_other_data_unasked_are_refused(pair):
+    _, found = pair
+    for facts in found:
+        assert "the processes see different first batches" in facts["refused"]
+
+
+# A process that dies
+
+
+class Pair:
+    """Two `nitro train` of one long run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "endless.py").write_text(
+            "from tests.tiny import Quick\n\n\n"
+            "class Endless(Quick):\n    max_epochs = 1_000_000\n    checkpointer = None\n"
+        )
+        words = ["-m", "nitro_cli", "train", "endless.py:Endless", "--distributed", "--coordinator", _coordinator()]
+        self.children = _start(folder, [[*words, "--processes", "2", "--process-index", str(i)] for i in range(2)])
+
+    def told(self, index: int) -> str:
+        return (self.folder / f"{index}.err").read_text()
+
+    def wait_training(self) -> None:
+        """Until two epochs are over."""
+        while "epoch 2/" not in self.told(0):
+            assert all(child.poll() is None for child in self.children), self.told(0) + self.told(1)
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[Callable[[], Pair]]:
+    made: list[Pair] = []
+
+    def make() -> Pair:
+        made.append(Pair(tmp_path))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for child in one.children:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            child.wait()
+
+
+@slow
+@pytest.mark.parametrize("victim", [1, 0])
+def test_killing_one_process_ends_the_other_in_time_with_an_error_that_names_it(endless, victim):
+    running = endless()
+    running.wait_training()
+    running.children[victim].send_signal(signal.SIGKILL)
+    survivor = running.children[1 - victim]
+    assert survivor.wait(timeout=BOUND_SECONDS) == 1, running.told(1 - victim)
+    assert f"process {victim} of the run died" in running.told(1 - victim)
+
+
+@slow
+def test_sigterm_to_one_process_stops_both(endless):
+    running = endless()
+    running.wait_training()
+    running.children[1].send_signal(signal.SIGTERM)
+    # 143, not 75: the run keeps no checkpoints, so there is nothing to go on from.
+    assert [child.wait(timeout=BOUND_SECONDS) for child in running.children] == [143, 143]
+
+
+# What is refused before anything is joined
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("localhost:1", 2, None), "--process-index is missing"),
+        (("localhost:1", None, None), "--processes, --process-index are missing"),
+        (("localhost", 2, 0), "--coordinator localhost is no host:port"),
+        (("localhost:1", 2, 2), "process 2 of 2 does not exist"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(words, said):
+    with pytest.raises(ConfigError) as caught:
+        setup_distributed(*words)
+    assert said in caught.value.what
+
+
+def test_without_a_scheduler_and_without_flags_the_flags_are_asked_for(tmp_path):
+    (tmp_path / "e.py").write_text("from tests.tiny import Quick\n\n\nclass E(Quick):\n    pass\n")
+    environment = {k: v for k, v in _environment(tmp_path).items() if not k.startswith(("SLURM", "OMPI", "KUBERNETES"))}
+    words = [sys.executable, "-m", "nitro_cli", "train", "e.py:E"]
+    ended = subprocess.run([*words, "--distributed"], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "--coordinator HOST:PORT --processes N --process-index I" in ended.stderr
+    ended = subprocess.run([*words, "--processes", "2"], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "add --distributed" in ended.stderr
