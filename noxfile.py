@@ -18,7 +18,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """The tests that need minutes: accuracy figures, the long kill matrix."""
-    session.install(".[test]")
+    session.install(".[test,savedmodel]")
     session.run("python", "-m", "pytest", "-m", "slow", *session.posargs)
 
 
