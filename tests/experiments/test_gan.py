@@ -100,6 +100,16 @@ def test_each_network_moves_along_the_finite_difference_of_its_own_loss_alone(ne
             assert abs(slopes[other]) > 1e-2 * abs(slopes[own])
 
 
+def test_the_losses_are_the_least_squares_of_the_paper(one: InDouble) -> None:
+    score = 0.3
+    with jax.enable_x64(True):
+        blind = jax.tree.map(np.zeros_like, one.params["discriminator"])
+        blind[-1]["bias"] = np.full_like(blind[-1]["bias"], score)
+        stats, _ = one.step({**one.params, "discriminator": blind})
+    assert float(stats["d_loss"]) == pytest.approx(0.5 * (score - 1) ** 2 + 0.5 * score**2, rel=1e-12)
+    assert float(stats["g_loss"]) == pytest.approx(0.5 * (score - 1) ** 2, rel=1e-12)
+
+
 @pytest.mark.parametrize("still", NETWORKS)
 def test_a_network_at_rate_zero_stays_bit_for_bit_while_the_other_trains(still: str, tmp_path: Path) -> None:
     rates = {f"opt.{name}.learning_rate": 0.0 if name == still else 1e-3 for name in NETWORKS}
