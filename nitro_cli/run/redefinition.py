@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -93,8 +94,12 @@ def _identity(code: CodeType) -> tuple[Any, ...]:
 
 
 def _is_users(function: FunctionType) -> bool:
-    file = function.__code__.co_filename
+    return _is_users_file(function.__code__.co_filename)
+
+
+@functools.cache
+def _is_users_file(file: str) -> bool:
+    # Every entry point asks this of every function: resolving paths each time made `predict` slow.
     if file.startswith("<"):
         return True
-    path = str(Path(file).resolve())
-    return not path.startswith((_OWN, *_LIBRARIES))
+    return not str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES))
