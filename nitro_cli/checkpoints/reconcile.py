@@ -18,14 +18,17 @@ from .locks import RunLock, run_is_locked
 from .manifest import MANIFEST_FILE, present_names
 from .names import CHECKPOINTS, RUN_ID, contained_path, is_stray_name
 from .record import RecordInfo, record_info
+from .retention import Retention
 
 __all__ = [
     "entry_of_record",
+    "passed_by_adopted",
     "remove_displaced",
     "remove_strays",
     "remove_strays_of_dead_runs",
     "run_info_from_disk",
     "with_disk",
+    "without_entries",
 ]
 
 RUN_FILE = "run.json"
@@ -75,6 +78,30 @@ def with_disk(root: Path, manifest: Manifest, run: str) -> Manifest:
         return manifest
     entries = (*(entry for entry in manifest.entries if entry.path not in gone), *adopted)
     return replace(manifest.with_run(info), entries=entries)
+
+
+def passed_by_adopted(
+    old: Manifest, found: Manifest, start: ManifestEntry | None, retention: Retention | None
+) -> tuple[str, ...]:
+    """What rotation would have deleted for records that were published, but not listed, when the process died.
+
+    Args:
+        old: the manifest as it was.
+        found: with the run as it is on disk.
+        start: the run's newest checkpoint, if it was loaded, and so verified: only then may older ones go.
+        retention: the run's rule.
+    """
+    known = {entry.path for entry in old.entries}
+    if start is None or retention is None or all(entry.path in known for entry in found.of_run(start.run)):
+        return ()
+    gone = retention.displaced(found.entries, start.run, live=lambda other: True)
+    return tuple(entry.path for entry in gone if entry.path != start.path)
+
+
+def without_entries(manifest: Manifest, paths: Iterable[str]) -> Manifest:
+    """The manifest without the entries of these paths."""
+    gone = set(paths)
+    return replace(manifest, entries=tuple(entry for entry in manifest.entries if entry.path not in gone))
 
 
 def _filled_from(info: RunInfo, record: RecordInfo) -> RunInfo:

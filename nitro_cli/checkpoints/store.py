@@ -21,7 +21,15 @@ from .json_text import encode_value
 from .locks import RunLock, run_is_locked
 from .manifest import load_manifest, update_manifest
 from .names import CHECKPOINTS, RUN_ID, record_name
-from .reconcile import RUN_FILE, remove_displaced, remove_strays, remove_strays_of_dead_runs, with_disk
+from .reconcile import (
+    RUN_FILE,
+    passed_by_adopted,
+    remove_displaced,
+    remove_strays,
+    remove_strays_of_dead_runs,
+    with_disk,
+    without_entries,
+)
 from .record import PreparedRecord, commit_record, prepare_record
 from .retention import Retention, warn_about_others
 from .run_directory import check_newest, new_run_directory
@@ -154,9 +162,12 @@ class RunStore:
                 check_newest(found, run_id, from_entry)
                 info = found.runs[run_id]
                 remove_displaced(base, found, info.displaced)
-                return found.with_run(replace(info, status="running", written=time.time(), displaced=()))
+                gone = passed_by_adopted(old, found, from_entry, retention)
+                info = replace(info, status="running", written=time.time(), displaced=gone)
+                return without_entries(found.with_run(info), gone)
 
             manifest = update_manifest(base, take_over, sleep=sleep)
+            remove_displaced(base, manifest, manifest.runs[run_id].displaced)
             if retention is not None:
                 warn_about_others(manifest.entries, retention, run_id, base)
         except BaseException:
@@ -306,8 +317,7 @@ class RunStore:
             info = old.runs.get(self.id, self._info)
             left = tuple(p for p in info.displaced if os.path.lexists(self.root / p))
             info = replace(info, written=entry.written, displaced=(*left, *fresh))
-            kept = tuple(e for e in entries if e.path not in fresh)
-            return replace(old.with_run(info), entries=kept)
+            return without_entries(replace(old.with_run(info), entries=entries), fresh)
 
         manifest = update_manifest(self.root, add, sleep=self._sleep)
         remove_displaced(self.root, manifest, fresh)

@@ -77,7 +77,7 @@ def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool
         text: a run directory, a run's own directory, an id or unique prefix of a run under `runs/`, or None for the
             newest run under `runs/`.
         run: with a run directory, the id or unique prefix of one of its runs; the newest by default.
-        with_checkpoints: whether the newest of all must have a checkpoint.
+        with_checkpoints: whether the newest is the newest that has a checkpoint, where one has.
 
     Raises:
         RunNotFoundError: there is no such run; the directories searched and the nearest ids are named.
@@ -86,13 +86,13 @@ def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool
         return _by_id(run) if run is not None else _newest_of_all(with_checkpoints)
     path = Path(text)
     if is_run_root(path):
-        return choose_run(path, run)
+        return choose_run(path, run, with_checkpoints=with_checkpoints)
     if is_run_directory(path):
         return RunPlace(path.parent, path.name)
     if path.is_dir():
         roots = list(run_roots(path))
         if len(roots) == 1:
-            return choose_run(roots[0], run)
+            return choose_run(roots[0], run, with_checkpoints=with_checkpoints)
         raise RunNotFoundError(
             f"{path} is no run directory",
             where=str(path),
@@ -107,8 +107,8 @@ def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool
     return _by_id(text)
 
 
-def choose_run(root: Path, run: str | None) -> RunPlace:
-    """One run of a directory: by id or unique prefix, else the newest.
+def choose_run(root: Path, run: str | None, *, with_checkpoints: bool = False) -> RunPlace:
+    """One run of a directory: by id or unique prefix, else the newest; with a checkpoint where that is asked for.
 
     Raises:
         RunNotFoundError: there is none; those there are are named.
@@ -117,7 +117,8 @@ def choose_run(root: Path, run: str | None) -> RunPlace:
     if run is None or run == "latest":
         if not held:
             raise RunNotFoundError(f"{root} holds no run", where=str(root), fix="`nitro train EXP` makes one")
-        return RunPlace(root, held[0].id, chosen=run is not None)
+        usable = [summary for summary in held if summary.checkpoints] if with_checkpoints else held
+        return RunPlace(root, (usable or held)[0].id, chosen=run is not None)
     found = [summary.id for summary in held if summary.id.startswith(run)]
     if len(found) == 1:
         return RunPlace(root, found[0])

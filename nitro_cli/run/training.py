@@ -65,11 +65,15 @@ class TrainingSession:
         if self._ended is not None and own_run is None and continued_ref(nitro.parts.source, nitro.run_dir) is None:
             return
         with self._signals.entered_until_error():
-            with self._signals.shielded():
-                self._place = RunPlace.open(nitro, own_run)
             try:
+                # A signal that is held back while the run is made is answered where the run can be removed again.
+                with self._signals.shielded():
+                    self._place = RunPlace.open(nitro, own_run)
                 self._recorder = Recorder.open(nitro, self._place)
                 self._loop = TrainLoop(nitro, self, self._plan())
+                # Until `run` can remove it again.
+                self._between = self._signals.shielded()
+                self._between.__enter__()
             except BaseException as error:
                 self._failed(error)
                 raise
@@ -102,6 +106,7 @@ class TrainingSession:
             if loop is None:
                 assert self._ended is not None
                 return self._ended
+            self._between.__exit__(None, None, None)
             if self._ended is None:
                 nitro.stop.limit(nitro.parts.experiment.max_time)
             reason = self._ended or loop.run()

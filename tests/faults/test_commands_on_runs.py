@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli.checkpoints import read_manifest, read_record, runs
+from nitro_cli.checkpoints import RunStore, read_manifest, read_record, runs
 from nitro_cli.errors import ExitCode
 from tests.faults.conftest import Victims
 from tests.faults.outcome import assert_equal, outcome
@@ -46,6 +46,17 @@ def place(uninterrupted: Path, tmp_path: Path) -> Path:
     """A working directory with a copy of a finished run of two records."""
     shutil.copytree(uninterrupted / ROOT, tmp_path / ROOT)
     return tmp_path
+
+
+def test_a_run_killed_before_its_first_checkpoint_does_not_stand_in_the_way_of_a_resume(
+    victims: Victims, place: Path
+) -> None:
+    (finished,) = runs(place / ROOT)
+    RunStore.create(place / ROOT, experiment="Subject").close()
+    assert [summary.id == finished.id for summary in runs(place / ROOT)] == [False, True]
+    assert victims.run(place, "resume", str(ROOT), "--max-epochs", "3", instants=False) == 0
+    assert f"run {finished.id} of" in (place / "said").read_text()
+    assert max(runs(place / ROOT)[0].epochs) == 3
 
 
 def told(place: Path) -> dict[str, object]:

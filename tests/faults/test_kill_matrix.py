@@ -87,10 +87,10 @@ def test_a_run_cut_at_each_kind_of_instant_comes_to_the_same_end(
     victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int]
 ) -> None:
     labels = numbered(uninterrupted)
-    chosen = INSTANTS if numbers == [signal.SIGKILL] else INSTANTS[:6:2] + INSTANTS[6::3]
+    chosen = INSTANTS if numbers == [signal.SIGKILL] else [*INSTANTS[:6:2], *INSTANTS[6::3], ("after manifest", 1)]
     jobs = []
     for label, which in chosen:
-        place = fast_place / f"{numbers[0]}-{label.replace(' ', '-')}"
+        place = fast_place / f"{numbers[0]}-{label.replace(' ', '-')}-{which}"
         request = {"at": place_of(labels, label, which), "numbers": numbers}
         jobs.append((label, victims.pool.submit(check_one, victims, place, uninterrupted, request)))
     for label, job in jobs:

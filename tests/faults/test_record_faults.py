@@ -128,6 +128,23 @@ def test_a_kill_at_any_change_to_the_disk_loses_no_committed_checkpoint(fast_dis
         assert not list(root.glob(".manifest.json.tmp-*"))
 
 
+def test_what_a_published_but_unlisted_checkpoint_displaces_is_deleted_at_the_next_start(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path, experiment="Toy", checkpointer=RULE, metric="loss", mode="min") as run:
+        run.save({}, {}, epoch=1, step=5, score=0.1, name="e1", final=True)
+        run.save({}, {}, epoch=2, step=8, name="e2", resume_point=True, final=True)
+        before = (tmp_path / "manifest.json").read_bytes()
+        run.save({}, {}, epoch=2, step=10, score=0.2, name="e2", final=True)
+    # As a kill between the record and the manifest leaves it: the deletion has not begun either.
+    shutil.copytree(run.path / "checkpoints" / "e2", run.path / "checkpoints" / "e2-resume")
+    (tmp_path / "manifest.json").write_bytes(before)
+    ref = resolve_resume("auto", tmp_path)
+    assert ref is not None
+    assert ref.step == 10
+    with RunStore.reopen(tmp_path, run.id, ref.entry, checkpointer=RULE, metric="loss", mode="min") as again:
+        assert [entry.step for entry in again.entries] == [5, 10]
+    assert sorted(p.name for p in (run.path / "checkpoints").iterdir()) == ["e1", "e2"]
+
+
 KILLED_IN_ORBAX = """
 import os, signal, sys, threading
 import numpy as np
