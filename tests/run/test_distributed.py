@@ -22,6 +22,8 @@ from nitro_cli.run import flatten
 from tests.process_data import Augmented
 from tests.tiny import Quick
 
+pytestmark = pytest.mark.slow  # several processes at once need a quiet machine
+
 TOLERANCE = 1e-5
 """Sums over two processes differ from those of one by float32 rounding."""
 BOUND_SECONDS = 30.0
