@@ -60,28 +60,34 @@ def _forward(params: Any, state: Any, x: jax.Array) -> tuple[jax.Array, Any]:
 
 
 class _Stopwatch:
-    """Listens to the phases of a run: when epochs begin, and how long the loop is held for a checkpoint."""
+    """A progress reporter and phase monitor: when epochs begin, and how long the loop is held for a checkpoint."""
 
     def __init__(self) -> None:
         self.starts: list[float] = []
         self.held: list[float] = []
         self._asked: float | None = None
 
+    def begin(self, label: str, total: int, epoch: int, max_epochs: int) -> None:
+        if label == "train":
+            self.starts.append(time.perf_counter())
+
+    def ignore(self, *args: Any) -> None:
+        pass
+
+    step = end = phase = note = line = done = ignore
+
     def __call__(self, phase: Any, step: Any, epoch: Any, info: Any) -> None:
         now = time.perf_counter()
         if self._asked is not None:
             self.held.append(now - self._asked)
-            self._asked = None
-        if phase.name == "Checkpointing":
-            self._asked = now
-        elif phase.name == "Training" and (not self.starts or info["nitro"].epoch > len(self.starts)):
-            self.starts.append(now)
+        self._asked = now if phase.name == "Checkpointing" else None
 
 
 def _epochs(folder: Path, epochs: int, checkpointer: Checkpointer | None) -> tuple[list[float], list[float]]:
     """Seconds of each epoch after the first but the last, and what the loop was held for in them."""
-    nitro = Nitro(Perceptron(), run_dir=str(folder), max_epochs=epochs, checkpointer=checkpointer)
     watch = _Stopwatch()
+    set_progress_reporter(watch)
+    nitro = Nitro(Perceptron(), run_dir=str(folder), max_epochs=epochs, checkpointer=checkpointer)
     nitro.register_phase_monitor(watch)
     nitro.train()
     whole = [after - before for before, after in zip(watch.starts[1:-1], watch.starts[2:], strict=True)]
@@ -93,7 +99,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=6, help="per run; the first and the last are not counted")
     epochs = parser.parse_args().epochs
-    set_progress_reporter(None)
     with_them: list[float] = []
     without: list[float] = []
     held: list[float] = []
