@@ -22,8 +22,6 @@ from nitro_cli.run import flatten
 from tests.process_data import Augmented
 from tests.tiny import Quick
 
-pytestmark = pytest.mark.slow  # several processes at once need a quiet machine
-
 TOLERANCE = 1e-5
 """Sums over two processes differ from those of one by float32 rounding."""
 BOUND_SECONDS = 30.0
@@ -73,7 +71,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str,
     coordinator = _coordinator()
     script = str(HERE / "one_of_several.py")
     children = _start(folder, [[script, str(folder), coordinator, "2", str(index)] for index in range(2)])
-    codes = [child.wait() for child in children]
+    try:
+        codes = [child.wait(timeout=600) for child in children]
+    finally:
+        for child in children:
+            child.kill()
     told = "\n".join((folder / f"{index}.err").read_text() for index in range(2))
     assert (folder / "0.json").exists(), told
     assert (folder / "1.json").exists(), told
