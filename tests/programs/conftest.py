@@ -9,6 +9,16 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
+from nitro_cli.programs import setup_cache
+
+
+@pytest.fixture(autouse=True)
+def no_programs_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a program was compiled must not depend on what earlier tests left on disk."""
+    monkeypatch.setenv("NITRO_CACHE_DIR", "off")
+    setup_cache()
+
+
 INPUTS, HIDDEN, OUTPUTS, RATE = 4, 8, 2, 0.5
 
 

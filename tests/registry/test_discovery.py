@@ -123,7 +123,9 @@ def test_a_local_class_is_imported_when_it_is_loaded(cwd):
     assert beta.__base__ is find_experiment("experiments/a.py:Alpha", cwd).load()
 
 
-def test_the_local_directory_does_not_collide_with_an_installed_package_of_its_name(cwd, install):
+def test_the_local_directory_does_not_collide_with_an_installed_package_of_its_name(cwd, install, monkeypatch):
+    # Another test may have imported the checkout's own directory under this name.
+    monkeypatch.delitem(sys.modules, "experiments", raising=False)
     install("other", {}, {"experiments/__init__.py": "which = 'installed'\n"})
     local(cwd, "__init__.py", "which = 'local'\n")
     local(cwd, "a.py", "from . import which as w\n" + one("A").replace("width: int = 1", "which: str = w"))
