@@ -19,7 +19,8 @@ class RunSummary:
 
     Attributes:
         id: eight hexadecimal digits.
-        experiment, preset: what was trained.
+        experiment: import path of the experiment that was trained, `module:Class` or `/path/file.py:Class`.
+        preset: the name of its preset.
         status: "running", "interrupted" (it says it runs, and no process does), or the stop reason.
         epochs: of the checkpoints kept, ascending, each once.
         checkpoints: those kept, in the order they were committed; resume points included.
@@ -44,11 +45,17 @@ class RunSummary:
     seed: int | None
     path: Path
 
+    @property
+    def class_name(self) -> str:
+        """The name of the experiment's class."""
+        return self.experiment.rpartition(":")[2].rpartition(".")[2]
+
     def as_json(self) -> dict[str, Any]:
-        """The form in `nitro runs --json`."""
+        """The form in `nitro runs --json`: `experiment` is the class's name, as in every other document."""
         return {
             "id": self.id,
-            "experiment": self.experiment,
+            "experiment": self.class_name,
+            "import_path": self.experiment or None,
             "preset": self.preset,
             "status": self.status,
             "epochs": list(self.epochs),

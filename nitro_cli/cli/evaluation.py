@@ -47,7 +47,7 @@ def show_metrics(output: Output, target: Target, split: str, metrics: dict[str, 
     """The result of an evaluation: a table, or the document of validate and evaluate."""
     if output.json:
         output.document(
-            experiment=target.resolved.name,
+            experiment=target.resolved.class_name,
             run=target.run,
             checkpoint=checkpoint if checkpoint is not None else target.weights,
             split=split,

@@ -106,7 +106,7 @@ def _document(output: Output, resolved: Resolved, trained: _Trained) -> None:
     output.document(
         run=nitro.run_id,
         run_dir=nitro.run_dir,
-        experiment=resolved.name,
+        experiment=resolved.class_name,
         preset=resolved.preset,
         stop_reason=nitro.stop_reason,
         stop_cause=nitro.stop_cause,

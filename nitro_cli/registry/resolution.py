@@ -66,6 +66,11 @@ class Resolved:
         """The experiment's name."""
         return self.ref.name if self.ref is not None else self.cls.__name__
 
+    @property
+    def class_name(self) -> str:
+        """The name of its class, which run directories, preset folders and JSON documents carry."""
+        return self.cls.__name__
+
     def origin(self, name: str) -> Origin:
         """The origin of a field; the class default when nothing set it."""
         return self.origins.get(name) or Origin(OriginKind.DEFAULT)

@@ -44,3 +44,20 @@ def test_every_value_gives_strict_json(value):
         raise AssertionError(name)
 
     json.loads(dumps(document(value=value)), parse_constant=refuse)
+
+
+def test_every_document_names_the_experiment_by_its_class(trained, nitro, nitro_json):
+    (run,) = nitro_json("runs")["runs"]
+    made = {
+        "runs": run,
+        "compare": nitro_json("compare", run["id"], run["id"])["runs"][0],
+        "list": nitro_json("list")["experiments"][0],
+        "show": nitro_json("show", "Probe"),
+        "preset": nitro_json("presets", "show", "Probe", "wide"),
+        "evaluate": nitro_json("evaluate", run["id"]),
+        "checkpoint": nitro_json("checkpoint", "info", "runs/Probe/" + run["best"]["checkpoint"]),
+        "file": nitro_json("evaluate", "experiments/probe.py:Probe", "--set", "width=3", "--weights", "latest:best"),
+    }
+    assert {name: document["experiment"] for name, document in made.items()} == dict.fromkeys(made, "Probe")
+    told = [made[name]["import_path"] for name in ("runs", "compare", "list", "show", "checkpoint")]
+    assert all(path.endswith("/experiments/probe.py:Probe") for path in told)

@@ -25,7 +25,7 @@ def info(output: Output, path: BundlePath) -> int:
     with bundle_failures():
         manifest, provenance = bundle_info(path)
     if output.json:
-        output.document(path=path, manifest=manifest, provenance=provenance)
+        output.document(**_experiment(provenance), path=path, manifest=manifest, provenance=provenance)
         return ExitCode.OK
     total = sum(facts["bytes"] for facts in manifest["files"].values())
     rows: list[list[Any]] = [
@@ -47,6 +47,14 @@ def info(output: Output, path: BundlePath) -> int:
     wire = [[side, spec["name"], spec["dtype"], _shape(spec["shape"])] for side, specs in sides for spec in specs]
     output.show(table(["wire", "name", "dtype", "shape"], wire, title="\ntensors"))
     return ExitCode.OK
+
+
+def _experiment(provenance: dict[str, Any]) -> dict[str, str | None]:
+    """The name of the class and its import path, which provenance writes as one text."""
+    path = provenance.get("experiment")
+    if not isinstance(path, str) or not path:
+        return {"experiment": None, "import_path": None}
+    return {"experiment": path.rpartition(":")[2].rpartition(".")[2], "import_path": path}
 
 
 def _commit(provenance: dict[str, Any]) -> str:

@@ -32,7 +32,9 @@ def info(
     found = checkpoint_info(path)
     if output.json:
         shapes = {name: {"dtype": s.dtype, "shape": s.shape, "kind": s.kind} for name, s in found.leaves.items()}
+        about = found.meta.get("experiment") or {}
         output.document(
+            experiment=about.get("name"), import_path=about.get("import"),
             path=found.path, format=found.format, framework=found.framework, versions=found.versions,
             written=found.written, entry=found.entry, size=found.size, parameters=found.parameters, meta=found.meta,
             leaves=shapes,

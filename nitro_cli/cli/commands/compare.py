@@ -100,7 +100,7 @@ def _results(place: RunPlace) -> dict[str, Any]:
     """Status, best score and the last epoch's numbers."""
     summary = next((s for s in summaries(place.root) if s.id == place.id), None)
     found: dict[str, Any] = {} if summary is None else summary.as_json()
-    facts = {key: found.get(key) for key in ("experiment", "preset", "status", "best", "parent")}
+    facts = {key: found.get(key) for key in ("experiment", "import_path", "preset", "status", "best", "parent")}
     try:
         from nitro_cli.cli.run_history import read_history
 

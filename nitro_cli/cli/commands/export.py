@@ -86,7 +86,8 @@ def run(
             nitro = open_handle(output, found, data={})
             path = export(nitro, backend, batch_sizes=sizes or (1,), provenance_root=provenance_root, **words)
             chosen = found.checkpoint or found.weights
-            about = {"experiment": found.resolved.name, "run": found.run, "checkpoint": chosen, "from_bundle": None}
+            name = found.resolved.class_name
+            about = {"experiment": name, "run": found.run, "checkpoint": chosen, "from_bundle": None}
     return _tell(output, path, backend, about)
 
 

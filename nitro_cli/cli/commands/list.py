@@ -42,6 +42,7 @@ def _described(ref: ExperimentRef, *, check: bool) -> dict[str, Any]:
         error = check_import(ref)
     return {
         "name": ref.name,
+        "experiment": ref.class_name,
         "source": ref.source,
         "distribution": ref.distribution,
         "import_path": ref.import_path,

@@ -62,7 +62,7 @@ def run(
     if output.json:
         arrays = {name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in shapes.items()}
         output.document(
-            experiment=found.resolved.name, run=found.run, checkpoint=found.checkpoint or found.weights,
+            experiment=found.resolved.class_name, run=found.run, checkpoint=found.checkpoint or found.weights,
             input=source.path, output=file.path, samples=source.samples, arrays=arrays,
         )  # fmt: skip
         return ExitCode.OK

@@ -63,7 +63,7 @@ def show(output: Output, experiment: ExperimentName, preset: PresetName) -> int:
     description, fields, schedules = show_preset(ref, preset)
     if output.json:
         output.document(
-            experiment=ref.name,
+            experiment=ref.class_name,
             preset=preset,
             path=preset_path(ref, preset),
             description=description,
@@ -90,7 +90,7 @@ def diff(output: Output, experiment: ExperimentName, left: PresetName, right: Pr
              "right_origin": _text(d.right_origin)}
             for d in found
         ]  # fmt: skip
-        output.document(experiment=ref.name, left=left, right=right, differences=rows)
+        output.document(experiment=ref.class_name, left=left, right=right, differences=rows)
     elif not found:
         output.note(f"{left} and {right} give the same configuration")
     else:
@@ -119,7 +119,7 @@ def new(
     resolved = resolve(experiment, preset or extends, sets or (), unsets or (), env={}, project=None)
     path = new_preset(resolved, name, description=description, extends=extends, overwrite=force)
     if output.json:
-        output.document(experiment=resolved.name, preset=name, path=path)
+        output.document(experiment=resolved.class_name, preset=name, path=path)
     else:
         output.text(str(path))
         output.note(f"next: nitro train {resolved.name} --preset {name}")

@@ -54,7 +54,7 @@ def run(
         paths = nitro.render(split=split, batches=batches, predictions=predictions, out_dir=out, tag=tag)
     if output.json:
         output.document(
-            experiment=found.resolved.name, run=found.run, checkpoint=found.checkpoint or found.weights,
+            experiment=found.resolved.class_name, run=found.run, checkpoint=found.checkpoint or found.weights,
             split=split, paths=paths,
         )  # fmt: skip
         return ExitCode.OK

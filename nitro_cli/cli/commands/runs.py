@@ -105,7 +105,7 @@ def _show(output: Output, root: Path, held: list[RunSummary], *, listed: bool) -
         kept, written = len(summary.checkpoints), age(summary.written)
         rows.append([summary.id, summary.preset, summary.status, epochs, shown, best and best.epoch, kept, written])
     columns = ["run", "preset", "status", "epoch", "best", "at", "kept", "written"]
-    names = {summary.experiment.rpartition(":")[2] for summary in held}
+    names = {summary.class_name for summary in held}
     title = f"{root}  ({', '.join(sorted(names))})" if names != {root.name} else str(root)
     output.show(table(columns, rows, right=(3, 5, 6), fold=(1, 4), title=title))
     if listed:

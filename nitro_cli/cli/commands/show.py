@@ -35,7 +35,7 @@ def run(
     rows = field_rows(resolved)
     if output.json:
         output.document(
-            experiment=resolved.name,
+            experiment=resolved.class_name,
             import_path=resolved.import_path,
             doc=_about(resolved),
             preset=resolved.preset,
