@@ -19,23 +19,27 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.locks import run_is_locked
     from nitro_cli.checkpoints.manifest import read_manifest
     from nitro_cli.checkpoints.names import record_name
+    from nitro_cli.checkpoints.pieces import ArrayPieces
     from nitro_cli.checkpoints.pruning import Prunable, prune
     from nitro_cli.checkpoints.rebuilding import rescan
     from nitro_cli.checkpoints.record import Record, RecordInfo, read_record, record_info, verify_record, write_record
     from nitro_cli.checkpoints.record import record_info as checkpoint_info
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention, check_keep
+    from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
     from nitro_cli.checkpoints.sources import resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
     from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs
     from nitro_cli.checkpoints.verification import Verification, verify
 
 __all__ = [
+    "ArrayPieces",
     "AverageRef",
     "CheckpointRef",
     "LeafSpec",
     "Manifest",
     "ManifestEntry",
+    "PartWriter",
     "Prunable",
     "Record",
     "RecordInfo",
@@ -44,6 +48,7 @@ __all__ = [
     "RunStore",
     "RunSummary",
     "Verification",
+    "WrittenPart",
     "average",
     "average_checkpoints",
     "best_entry",
@@ -82,11 +87,13 @@ _MODULES = {
     "locks": ("run_is_locked",),
     "manifest": ("read_manifest",),
     "names": ("record_name",),
+    "pieces": ("ArrayPieces",),
     "pruning": ("Prunable", "prune"),
     "record": ("Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"),
     "references": ("AverageRef", "CheckpointRef"),
     "rebuilding": ("rescan",),
     "retention": ("Retention", "check_keep"),
+    "shared_record": ("PartWriter", "WrittenPart"),
     "sources": ("resolve_resume", "resolve_source"),
     "store": ("RunStore",),
     "summaries": ("RunSummary", "best_entry", "runs"),

@@ -87,6 +87,8 @@ def read_arrays(directory: Path, keys: Iterable[str]) -> dict[str, np.ndarray[An
 
 
 def _handler(failures: list[Exception]) -> Any:
+    import asyncio
+
     import jax
     import numpy as np
     import orbax.checkpoint as ocp
@@ -105,15 +107,44 @@ def _handler(failures: list[Exception]) -> Any:
             except Exception as error:
                 failures.append(error)
 
+        async def _background_serialize(self, values: Any, infos: Any, args: Any = None) -> None:
+            if jax.process_index() == 0:
+                return await super()._background_serialize(values, infos, args)
+            # Orbax takes numpy arrays for copies of what process 0 writes, and would write none of them here.
+            specs = [_write_spec(value, info, arg) for value, info, arg in zip(values, infos, args, strict=True)]
+            writes = zip(values, specs, infos, strict=True)
+            await asyncio.gather(*(self._open_and_write(value, spec, info.ts_context) for value, spec, info in writes))
+
     # The caller's arrays are host copies already: orbax's own deep copy would double the memory of a save.
     registry = type_handlers.create_type_handler_registry(
         (np.ndarray, PatientNumpyHandler(deepcopy_host_arrays=False)),
         (jax.Array, type_handlers.ArrayHandler()),
     )
-    # Trained weights do not compress; the handler itself, unlike a Checkpointer, waits at no barrier of processes.
+    # Trained weights do not compress; the handler itself, unlike a Checkpointer, waits at no barrier of processes. To
+    # every process its store is one of its own.
     return ocp.PyTreeCheckpointHandler(
-        use_ocdbt=True, use_zarr3=False, use_compression=False, type_handler_registry=registry
+        use_ocdbt=True,
+        use_zarr3=False,
+        use_compression=False,
+        multiprocessing_options=ocp.options.MultiprocessingOptions(primary_host=None),
+        type_handler_registry=registry,
     )
+
+
+def _write_spec(value: Any, info: Any, arg: Any) -> dict[str, Any]:
+    """Where and how TensorStore writes an array, as orbax's own handler has it in process 0."""
+    from orbax.checkpoint._src.serialization import tensorstore_utils
+
+    spec = tensorstore_utils.build_array_write_spec(
+        info=info,
+        arg=arg,
+        global_shape=value.shape,
+        local_shape=value.shape,
+        dtype=value.dtype,
+        use_ocdbt=True,
+        process_index=0,
+    )
+    return dict(spec.json)
 
 
 def _without_event_loop(function: Callable[[], _T]) -> _T:

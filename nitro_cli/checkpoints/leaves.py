@@ -1,20 +1,34 @@
-"""How each leaf of a checkpoint is held: through orbax, as raw bytes through orbax, or in record.json."""
+"""How each leaf of a checkpoint is held: through orbax, as raw bytes through orbax, in pieces, or in record.json."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError, IntegrityError
 
 from .json_text import decode_value, encode_value
+from .pieces import ArrayPieces, tiling_problem
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["LeafSpec", "dtype_of", "host_arrays", "join_leaves", "record_bytes", "split_leaves"]
+__all__ = [
+    "ARRAYS",
+    "LeafSpec",
+    "PieceSpec",
+    "dtype_of",
+    "host_arrays",
+    "join_leaves",
+    "pieces_problem",
+    "record_bytes",
+    "split_leaves",
+]
+
+ARRAYS = "arrays"
+"""The array store of a record; of several processes that write one together, the first one's."""
 
 # Dtypes that TensorStore's zarr driver gives back bit for bit. Others are held as their bytes: it has no type for
 # some of them, and sub-byte types are packed differently by different libraries.
@@ -32,9 +46,11 @@ class LeafSpec:
     Attributes:
         dtype: numpy's (or ml_dtypes') name of the dtype; of a Python value its type: bool, int, float, str, None.
         shape: its shape.
-        kind: "array" (as it is), "bytes" (as uint8, one more axis), "empty" (a size of zero), "value" (Python).
+        kind: "array" (as it is), "bytes" (as uint8, one more axis), "pieces" (each one of these two), "empty" (a size
+            of zero), "value" (Python).
         key: its name in the array store, for "array" and "bytes".
         value: the value, for "value".
+        pieces: what the leaf is made of, for "pieces".
     """
 
     dtype: str
@@ -42,6 +58,7 @@ class LeafSpec:
     kind: str
     key: str | None = None
     value: Any = None
+    pieces: tuple[PieceSpec, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +72,8 @@ class LeafSpec:
             document["key"] = self.key
         if self.kind == "value":
             document["value"] = encode_value(self.value, "value")
+        if self.kind == "pieces":
+            document["pieces"] = [piece.as_json() for piece in self.pieces]
         return document
 
     @classmethod
@@ -66,7 +85,44 @@ class LeafSpec:
             kind=document["kind"],
             key=document.get("key"),
             value=decode_value(document.get("value")),
+            pieces=tuple(PieceSpec.from_json(document["dtype"], piece) for piece in document.get("pieces", ())),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSpec:
+    """What record.json says about one piece of a leaf.
+
+    Attributes:
+        store: the array store that holds it, a directory of the record.
+        start: index of its first element in the leaf.
+        spec: how it is held there.
+    """
+
+    store: str
+    start: tuple[int, ...]
+    spec: LeafSpec
+
+    def as_json(self) -> dict[str, Any]:
+        """The form in record.json; the dtype is the leaf's."""
+        return {
+            "store": self.store,
+            "start": list(self.start),
+            "shape": list(self.spec.shape),
+            "kind": self.spec.kind,
+            "key": self.spec.key,
+        }
+
+    @classmethod
+    def from_json(cls, dtype: str, document: Mapping[str, Any]) -> PieceSpec:
+        """Undo `as_json`."""
+        spec = LeafSpec(dtype, tuple(document["shape"]), document["kind"], document["key"])
+        return cls(document["store"], tuple(document["start"]), spec)
+
+
+def pieces_problem(spec: LeafSpec) -> str | None:
+    """Why the pieces of a leaf are not exactly the leaf, or None where they are."""
+    return tiling_problem(spec.shape, [(piece.start, piece.spec.shape) for piece in spec.pieces])
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -85,13 +141,14 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 def host_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Copy device arrays to the host, all transfers started before the first is waited for.
 
-    Host numpy arrays and Python values pass through as they are: nobody may write to them until the save is done.
+    Host numpy arrays, pieces of arrays and Python values pass through as they are: nobody may write to them until the
+    save is done.
 
     Args:
-        arrays: path text to numpy array, jax array, numpy scalar, bool, int, float, str or None.
+        arrays: path text to numpy array, jax array, `ArrayPieces`, numpy scalar, bool, int, float, str or None.
 
     Returns:
-        path text to numpy array or Python value.
+        path text to numpy array, `ArrayPieces` or Python value.
 
     Raises:
         ConfigError: a leaf that a checkpoint cannot hold, named by its path.
@@ -119,7 +176,7 @@ def _host_leaf(path: str, leaf: Any) -> Any:
         raise _unfit(path, f"its dtype {dtype} is not a plain array's", "save `jax.random.key_data(key)`")
     if dtype.kind in "OSUT" or dtype.names is not None:
         raise _unfit(path, f"its dtype is {dtype}")
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, np.ndarray | ArrayPieces):
         return leaf
     # A numpy view of an array on the CPU would keep the next step from donating its buffer.
     shares = any(device.platform == "cpu" for device in leaf.devices()) if hasattr(leaf, "devices") else True
@@ -132,65 +189,108 @@ def _unfit(
     return ConfigError(f"the leaf {path!r} cannot be saved", where=path, why=why, fix=fix)
 
 
-def split_leaves(arrays: Mapping[str, Any]) -> tuple[dict[str, LeafSpec], dict[str, np.ndarray[Any, Any]]]:
-    """Divide host leaves into what record.json says of each and what the array store holds, by its numbered key."""
+def split_leaves(
+    arrays: Mapping[str, Any], store: str = ARRAYS
+) -> tuple[dict[str, LeafSpec], dict[str, np.ndarray[Any, Any]]]:
+    """Divide host leaves into what record.json says of each and what the array store holds, by its numbered key.
+
+    Args:
+        arrays: path text to host leaf, as `host_arrays` returns them.
+        store: the array store's directory, which pieces name.
+    """
     import numpy as np
 
     specs: dict[str, LeafSpec] = {}
     stored: dict[str, np.ndarray[Any, Any]] = {}
     for path, leaf in arrays.items():
-        if not isinstance(leaf, np.ndarray):
-            kind = "None" if leaf is None else type(leaf).__name__
-            specs[path] = LeafSpec(kind, (), "value", value=leaf)
-            continue
-        name = _dtype_name(leaf.dtype)
-        if leaf.size == 0:
-            specs[path] = LeafSpec(name, leaf.shape, "empty")
-            continue
-        key = str(len(stored))
-        if name in _NATIVE:
-            specs[path], stored[key] = LeafSpec(name, leaf.shape, "array", key), leaf
+        if isinstance(leaf, ArrayPieces):
+            pieces = tuple(PieceSpec(store, start, _keep(piece, stored)) for start, piece in leaf.pieces.items())
+            specs[path] = LeafSpec(_dtype_name(leaf.dtype), leaf.shape, "pieces", pieces=pieces)
+        elif isinstance(leaf, np.ndarray):
+            specs[path] = _keep(leaf, stored)
         else:
-            flat = np.ascontiguousarray(leaf.reshape(-1))
-            raw = flat.view(np.uint8).reshape(*leaf.shape, leaf.dtype.itemsize)
-            specs[path], stored[key] = LeafSpec(name, leaf.shape, "bytes", key), raw
+            specs[path] = LeafSpec("None" if leaf is None else type(leaf).__name__, (), "value", value=leaf)
     return specs, stored
 
 
-def join_leaves(
-    specs: Mapping[str, LeafSpec], stored: Mapping[str, np.ndarray[Any, Any]], where: str
-) -> dict[str, Any]:
-    """Put the leaves together again, checking each against its spec; nothing is cast.
+def _keep(leaf: np.ndarray[Any, Any], stored: dict[str, np.ndarray[Any, Any]]) -> LeafSpec:
+    """Put an array under the next key of a store; returns how it is held."""
+    import numpy as np
+
+    name = _dtype_name(leaf.dtype)
+    if leaf.size == 0:
+        return LeafSpec(name, leaf.shape, "empty")
+    key = str(len(stored))
+    if name in _NATIVE:
+        stored[key] = leaf
+        return LeafSpec(name, leaf.shape, "array", key)
+    flat = np.ascontiguousarray(leaf.reshape(-1))
+    stored[key] = flat.view(np.uint8).reshape(*leaf.shape, leaf.dtype.itemsize)
+    return LeafSpec(name, leaf.shape, "bytes", key)
+
+
+ReadStore = Callable[[str, list[str]], Mapping[str, Any]]
+
+
+def join_leaves(specs: Mapping[str, LeafSpec], read: ReadStore, where: str) -> dict[str, Any]:
+    """Read the leaves and put them together, checking each against its spec; nothing is cast.
+
+    One array store is in memory at a time, beside the leaves.
+
+    Args:
+        specs: path text to what record.json says.
+        read: called with the name of an array store and keys in it; returns their arrays.
+        where: the record, for errors.
 
     Raises:
-        IntegrityError: a leaf has another dtype or shape than its spec says; both sides are named.
+        IntegrityError: a leaf has another dtype or shape than its spec says, both sides are named; or its pieces are
+            not the whole of it.
     """
     import numpy as np
 
     leaves: dict[str, Any] = {}
+    wanted: dict[str, list[tuple[str, LeafSpec, Sequence[int] | None]]] = {}
     for path, spec in specs.items():
-        if spec.kind == "value":
-            leaves[path] = spec.value
-            continue
-        dtype = dtype_of(spec.dtype)
+        leaves[path] = spec.value
         if spec.kind == "empty":
-            leaves[path] = np.empty(spec.shape, dtype)
-            continue
-        found = np.asarray(stored[spec.key or ""])
-        expected = (dtype, spec.shape)
-        if spec.kind == "bytes":
-            expected = (np.dtype(np.uint8), (*spec.shape, dtype.itemsize))
-        if (found.dtype, found.shape) != expected:
-            raise IntegrityError(
-                f"the leaf {path!r} is not what the record says",
-                where=where,
-                why=f"the record says {expected[0]}{list(expected[1])}, the array store holds "
-                f"{found.dtype}{list(found.shape)}",
-            )
-        if spec.kind == "bytes":
-            found = found.reshape(-1).view(dtype).reshape(spec.shape)
-        leaves[path] = found
+            leaves[path] = np.empty(spec.shape, dtype_of(spec.dtype))
+        elif spec.kind == "pieces":
+            problem = pieces_problem(spec)
+            if problem is not None:
+                raise IntegrityError(f"the pieces of the leaf {path!r} are not the leaf", where=where, why=problem)
+            leaves[path] = np.empty(spec.shape, dtype_of(spec.dtype))
+            for piece in spec.pieces:
+                wanted.setdefault(piece.store, []).append((path, piece.spec, piece.start))
+        elif spec.kind != "value":
+            wanted.setdefault(ARRAYS, []).append((path, spec, None))
+    for store, items in wanted.items():
+        stored = read(store, [spec.key or "" for _, spec, _ in items])
+        for path, spec, start in items:
+            found = _checked(path, spec, stored[spec.key or ""], where)
+            if start is None:
+                leaves[path] = found
+            else:
+                leaves[path][tuple(slice(a, a + n) for a, n in zip(start, spec.shape, strict=True))] = found
     return leaves
+
+
+def _checked(path: str, spec: LeafSpec, stored: Any, where: str) -> np.ndarray[Any, Any]:
+    """A stored array as the leaf, or piece of one, that its spec says."""
+    import numpy as np
+
+    dtype = dtype_of(spec.dtype)
+    found = np.asarray(stored)
+    expected = (dtype, spec.shape)
+    if spec.kind == "bytes":
+        expected = (np.dtype(np.uint8), (*spec.shape, dtype.itemsize))
+    if (found.dtype, found.shape) != expected:
+        raise IntegrityError(
+            f"the leaf {path!r} is not what the record says",
+            where=where,
+            why=f"the record says {expected[0]}{list(expected[1])}, the array store holds "
+            f"{found.dtype}{list(found.shape)}",
+        )
+    return found.reshape(-1).view(dtype).reshape(spec.shape) if spec.kind == "bytes" else found
 
 
 def record_bytes(arrays: Mapping[str, Any]) -> int:

@@ -21,11 +21,13 @@ __all__ = [
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
 MANIFEST_FORMAT = 1
 
 # The function at n turns a document of format n into one of format n + 1.
-RECORD_MIGRATIONS: dict[int, Migration] = {}
+RECORD_MIGRATIONS: dict[int, Migration] = {
+    1: lambda document: document,  # 2 adds leaves in pieces
+}
 MANIFEST_MIGRATIONS: dict[int, Migration] = {}
 
 

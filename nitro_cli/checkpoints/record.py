@@ -19,14 +19,13 @@ from . import migrations
 from .array_store import read_arrays, write_arrays
 from .durable import file_digest, fsync_directory, remove_tree
 from .json_text import decode_value, dump_sealed, encode_value, load_sealed
-from .leaves import LeafSpec, host_arrays, join_leaves, split_leaves
+from .leaves import ARRAYS, LeafSpec, host_arrays, join_leaves, split_leaves
 from .names import contained_path
 from .transient import storage_error, with_retry
 
 __all__ = ["Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"]
 
 RECORD_FILE = "record.json"
-ARRAYS = "arrays"
 
 
 @dataclass(slots=True)
@@ -119,7 +118,12 @@ def write_record(
 
 @dataclass(frozen=True, slots=True)
 class PreparedRecord:
-    """A record ready to be written by another thread: nothing in it changes any more."""
+    """A record ready to be written by another thread: nothing in it changes any more.
+
+    Attributes:
+        document: record.json but for the list of files.
+        stored: key to array of this process's array store.
+    """
 
     document: dict[str, Any]
     stored: dict[str, Any]
@@ -157,7 +161,7 @@ def commit_record(final: Path, prepared: PreparedRecord, *, sleep: Callable[[flo
 
     def attempt() -> None:
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f".tmp-{secrets.token_hex(4)}-{final.name}"[:200])
+        temporary = temporary_beside(final)
         try:
             _stage(temporary, prepared.document, prepared.stored)
             os.rename(temporary, final)
@@ -176,20 +180,35 @@ def commit_record(final: Path, prepared: PreparedRecord, *, sleep: Callable[[flo
     return final
 
 
+def temporary_beside(final: Path) -> Path:
+    """A name for what is to become `final`, which a later start removes if nobody renames it."""
+    return final.with_name(f".tmp-{secrets.token_hex(4)}-{final.name}"[:200])
+
+
 def _stage(temporary: Path, document: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
     """Write the whole content of a record into a temporary directory, and make it durable."""
     temporary.mkdir()
-    if stored:
-        write_arrays(temporary / ARRAYS, stored)
+    seal_record(temporary, document, write_store(temporary, ARRAYS, stored))
+
+
+def write_store(temporary: Path, store: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Write an array store of a record and make it durable; returns the size and digest of each of its files."""
     files: dict[str, Any] = {}
-    for base, directories, names in os.walk(temporary, topdown=False):
-        for name in sorted(names):
+    if not stored:
+        return files
+    write_arrays(temporary / store, stored)
+    for base, _, names in os.walk(temporary / store, topdown=False):
+        for name in names:
             file = Path(base, name)
             size, digest = file_digest(file, sync=True)
             files[file.relative_to(temporary).as_posix()] = {"size": size, "sha256": digest}
-        for name in directories:
-            fsync_directory(Path(base, name))
-    with open(temporary / RECORD_FILE, "xb") as out:
+        fsync_directory(Path(base))
+    return files
+
+
+def seal_record(temporary: Path, document: Mapping[str, Any], files: Mapping[str, Any]) -> None:
+    """Write record.json, which lists the files of all stores, and make the directory durable."""
+    with open(temporary / RECORD_FILE, "wb") as out:
         out.write(dump_sealed({**document, "files": dict(sorted(files.items()))}))
         out.flush()
         os.fsync(out.fileno())
@@ -323,11 +342,14 @@ def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str
     info = verify_record(path)
     chosen = tuple(prefixes) if prefixes is not None else ("",)
     specs = {leaf: spec for leaf, spec in info.leaves.items() if leaf.startswith(chosen)}
-    keys = [spec.key for spec in specs.values() if spec.key is not None]
-    try:
-        stored = with_retry(lambda: read_arrays(info.path / ARRAYS, keys), f"reading {info.path}")
-    except OSError as error:
-        raise storage_error(error, "the checkpoint could not be read", info.path) from error
-    except (ValueError, KeyError) as error:
-        raise _damaged_at(info, ARRAYS, f"orbax cannot read it: {error}") from error
-    return Record(info.meta, join_leaves(specs, stored, str(info.path)))
+
+    def read(store: str, keys: list[str]) -> Mapping[str, Any]:
+        folder = contained_path(info.path, store, info.path / RECORD_FILE)
+        try:
+            return with_retry(lambda: read_arrays(folder, keys), f"reading {folder}")
+        except OSError as error:
+            raise storage_error(error, "the checkpoint could not be read", folder) from error
+        except (ValueError, KeyError) as error:
+            raise _damaged_at(info, store, f"orbax cannot read it: {error}") from error
+
+    return Record(info.meta, join_leaves(specs, read, str(info.path)))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 
-from nitro_cli.errors import IncompatibleError
+from nitro_cli.errors import ConfigError, IncompatibleError
 
 from .entries import Manifest, ManifestEntry, latest_entry
-from .names import CHECKPOINTS
+from .names import CHECKPOINTS, record_name
 
-__all__ = ["check_newest", "new_run_directory"]
+__all__ = ["check_newest", "new_record_path", "new_run_directory"]
 
 
 def new_run_directory(root: Path, manifest: Manifest) -> str:
@@ -41,3 +42,33 @@ def check_newest(manifest: Manifest, run: str, entry: ManifestEntry | None) -> N
         why=f"{newest.name} is newer, and would be overwritten",
         fix="begin a new run with this checkpoint as its parent",
     )
+
+
+def new_record_path(run_path: Path, name: str, resume_point: bool) -> Path:
+    """Where a run's next checkpoint goes.
+
+    Args:
+        run_path: the run's directory.
+        name: as `checkpoint_filename` gave it.
+        resume_point: it gets `-resume` behind its name.
+
+    Raises:
+        ConfigError: the name collides or leads outside.
+    """
+    folder = run_path / CHECKPOINTS
+    safe = record_name(f"{name}-resume" if resume_point else name)
+    path = folder / safe
+    if resume_point:
+        # A run stopped twice at one step writes the same state again, under a name of its own.
+        count = 2
+        while os.path.lexists(path):
+            path = folder / f"{safe}-{count}"
+            count += 1
+    elif os.path.lexists(path):
+        raise ConfigError(
+            f"the run already has a checkpoint named {safe!r}",
+            where="checkpoint_filename",
+            why="it would be overwritten",
+            fix="put the epoch and the step into the name",
+        )
+    return path

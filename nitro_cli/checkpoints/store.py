@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
 from .json_text import encode_value
 from .locks import RunLock, run_is_locked
 from .manifest import load_manifest, update_manifest
-from .names import CHECKPOINTS, RUN_ID, record_name
+from .names import CHECKPOINTS, RUN_ID
 from .reconcile import (
     RUN_FILE,
     passed_by_adopted,
@@ -30,9 +31,10 @@ from .reconcile import (
     with_disk,
     without_entries,
 )
-from .record import PreparedRecord, commit_record, prepare_record
+from .record import commit_record, prepare_record
 from .retention import Retention, warn_about_others
-from .run_directory import check_newest, new_run_directory
+from .run_directory import check_newest, new_record_path, new_run_directory
+from .shared_record import WrittenPart, begin_shared, commit_shared, written_in_pieces
 from .summaries import best_entry
 from .transient import storage_error, with_retry
 from .writer import BackgroundWriter
@@ -227,6 +229,7 @@ class RunStore:
         mode: str | None = None,
         resume_point: bool = False,
         final: bool = False,
+        others: Callable[[Path], Callable[[], list[WrittenPart]]] | None = None,
     ) -> Path:
         """Write a checkpoint in the background; what retention displaces is deleted once this one is committed.
 
@@ -234,13 +237,16 @@ class RunStore:
 
         Args:
             meta: JSON values; copied here.
-            arrays: path text to array. Numpy arrays are not copied: do not write to them afterwards.
+            arrays: path text to array, or to the pieces of one. Numpy arrays are not copied: do not write to them
+                afterwards.
             epoch, step: where training stands.
             name: of the directory, as `checkpoint_filename` gave it; a resume point gets `-resume` behind it.
             score: the monitored value; None when there is none. Not finite ranks last.
             metric, mode: what the score measures; None takes the checkpointer's.
             resume_point: an unscored checkpoint outside the selectors.
             final: wait until it is committed.
+            others: where some leaves are in pieces, tells the other processes the directory to write theirs to, and
+                returns what waits for them.
 
         Returns:
             The directory that it is committed to.
@@ -256,7 +262,7 @@ class RunStore:
         if self._closed:
             raise ConfigError("the run's store is closed", where=str(self.path))
         self.wait()
-        path = self._new_path(name, resume_point)
+        path = new_record_path(self.path, name, resume_point)
         entry = self._entry(f"{self.id}/{CHECKPOINTS}/{path.name}", epoch, step, score, resume_point=resume_point)
         if metric is not None and entry.score is not None:
             entry = replace(entry, metric=metric, mode=mode)
@@ -264,7 +270,12 @@ class RunStore:
         entry = replace(entry, stop_reason=None if reason is None else str(reason))
         about_run = {"experiment": self._info.experiment, "preset": self._info.preset, "seed": self._info.seed}
         prepared = prepare_record(meta, arrays, {**entry.as_json(), **about_run})
-        self._writer.submit(lambda: self._commit(path, prepared, entry))
+        write = functools.partial(commit_record, path, prepared)
+        if written_in_pieces(arrays):
+            assert others is not None
+            temporary = begin_shared(path, sleep=self._sleep)
+            write = functools.partial(commit_shared, path, temporary, prepared, others(temporary))
+        self._writer.submit(lambda: self._commit(write, entry))
         if final:
             self.wait()
         return path
@@ -284,28 +295,9 @@ class RunStore:
             parent=self._info.parent,
         )
 
-    def _new_path(self, name: str, resume_point: bool) -> Path:
-        folder = self.path / CHECKPOINTS
-        safe = record_name(f"{name}-resume" if resume_point else name)
-        path = folder / safe
-        if resume_point:
-            # A run stopped twice at one step writes the same state again, under a name of its own.
-            count = 2
-            while os.path.lexists(path):
-                path = folder / f"{safe}-{count}"
-                count += 1
-        elif os.path.lexists(path):
-            raise ConfigError(
-                f"the run already has a checkpoint named {safe!r}",
-                where="checkpoint_filename",
-                why="it would be overwritten",
-                fix="put the epoch and the step into the name",
-            )
-        return path
-
-    def _commit(self, path: Path, prepared: PreparedRecord, entry: ManifestEntry) -> None:
+    def _commit(self, write: Callable[..., object], entry: ManifestEntry) -> None:
         """The background part of a save: record, then manifest, then deletion."""
-        commit_record(path, prepared, sleep=self._sleep)
+        write(sleep=self._sleep)
         fresh: tuple[str, ...] = ()
 
         def add(old: Manifest) -> Manifest:

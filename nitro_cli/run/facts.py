@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata
-from nitro_cli.run.snapshot import flatten
+from nitro_cli.run.snapshot import named_leaves, share_of
 
 if TYPE_CHECKING:
+    from nitro_cli.checkpoints import ArrayPieces
     from nitro_cli.programs import Program, TrainState
     from nitro_cli.run.parts import Parts
 
-__all__ = ["described", "fields_by_kind", "logged_parameters", "program_facts", "record_arrays", "versions"]
+__all__ = [
+    "described",
+    "fields_by_kind",
+    "logged_parameters",
+    "program_facts",
+    "record_arrays",
+    "record_leaves",
+    "versions",
+]
 
 VERSIONS = ("nitro-cli", "jax", "jaxlib", "optax", "orbax-checkpoint", "numpy", "flax", "equinox")
 LONGEST_TEXT = 200
@@ -93,10 +102,18 @@ def program_facts(program: Program) -> dict[str, Any]:
     }
 
 
-def record_arrays(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Everything a checkpoint holds as arrays, copied to the host: the step loop pays for this copy and no more."""
-    arrays = {**flatten("params", carry.params), **flatten("state", carry.state), **flatten("opt", carry.opt)}
+def record_leaves(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything a checkpoint holds as arrays, where it lies."""
+    leaves = {
+        **named_leaves("params", carry.params),
+        **named_leaves("state", carry.state),
+        **named_leaves("opt", carry.opt),
+    }
     if carry.ema is not None:
-        arrays |= flatten("ema", carry.ema)
-    arrays |= {f"extra/derived/{name}": value for name, value in derived.items() if isinstance(value, np.ndarray)}
-    return arrays
+        leaves |= named_leaves("ema", carry.ema)
+    return leaves | {f"extra/derived/{name}": value for name, value in derived.items() if isinstance(value, np.ndarray)}
+
+
+def record_arrays(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, np.ndarray | ArrayPieces]:
+    """This process's share of a checkpoint, copied to the host: the step loop pays for this copy and no more."""
+    return share_of(record_leaves(carry, derived))

@@ -1,13 +1,18 @@
-"""The run on disk as the processes see it that do not write it: the same questions, answered by the main process."""
+"""The run on disk as the processes see it that only write their pieces of arrays; the main process does all else."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import read_manifest
+import jax
+
+from nitro_cli.checkpoints import ArrayPieces, PartWriter, read_manifest
+from nitro_cli.errors import NitroError
 from nitro_cli.run.processes import main_says
+from nitro_cli.run.shared_writing import directory_of_main, reporter
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import ManifestEntry
@@ -28,6 +33,7 @@ class FollowedStore:
         self.id = run_id
         self.path = root / run_id
         self.closed = False
+        self._parts = PartWriter(jax.process_index())
 
     @property
     def entries(self) -> tuple[ManifestEntry, ...]:
@@ -35,11 +41,21 @@ class FollowedStore:
         return read_manifest(self.root).of_run(self.id)
 
     def admits(self, epoch: int, score: float | None, *, step: int = 0) -> bool:
-        """The main process's answer."""
+        """The main process's answer, after the save in flight."""
+        self.wait()
         return bool(main_says(None))
 
-    def save(self, *_: Any, **__: Any) -> Path:
-        """Nothing: the main process writes."""
+    def save(self, meta: Mapping[str, Any], arrays: Mapping[str, Any], **_: Any) -> Path:
+        """Write this process's pieces in the background, where the main process has begun the checkpoint.
+
+        Raises:
+            StorageError: the pieces of the save before could not be written.
+        """
+        pieces = {path: leaf for path, leaf in arrays.items() if isinstance(leaf, ArrayPieces)}
+        if pieces:
+            self.wait()
+            temporary = directory_of_main(self.path)
+            self._parts.write(temporary, pieces, reporter(temporary))
         return self.path
 
     def write_info(self, document: Mapping[str, Any]) -> None:
@@ -52,13 +68,26 @@ class FollowedStore:
         """Nothing: the main process writes."""
 
     def wait(self) -> None:
-        """Nothing to wait for."""
+        """Wait for this process's part of the save in flight.
+
+        Raises:
+            StorageError: it could not be written; raised once.
+        """
+        self._parts.wait()
 
     def close(self) -> None:
-        """Let go."""
-        self.closed = True
+        """Wait for the save in flight and let go.
 
-    discard = close
+        Raises:
+            StorageError: this process's part of it could not be written.
+        """
+        self.closed = True
+        self.wait()
+
+    def discard(self) -> None:
+        """Let go of a run that the main process removes."""
+        with contextlib.suppress(NitroError):
+            self.close()
 
 
 class UnwrittenHistory:

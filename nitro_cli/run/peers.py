@@ -3,6 +3,7 @@
 A collective operation waits for every process, on some backends for ever. So each process keeps a connection to the
 main one: the system closes that of a killed process at once, and its keep-alive probes find out about a lost machine.
 (Beats sent by a thread would stop whenever a compile holds the interpreter's lock.) The main process passes news on.
+Over the same connections the others report to the main one outside the order of the steps, from any thread.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from nitro_cli.errors import ExitCode, NitroError, ProcessLostError
 from nitro_cli.run.processes import gather_bytes
@@ -30,7 +30,7 @@ GRACE_SECONDS = 4.0
 CLOSING_SECONDS = 8.0
 """How long it then has to close the run's files."""
 
-_BYE, _FAILED, _LOST = b"q", b"f", b"L"
+_BYE, _FAILED, _LOST, _REPORT = b"q", b"f", b"L", b"r"
 _peers: Peers | None = None
 
 
@@ -87,6 +87,10 @@ class Peers:
         self._noticed = threading.Event()
         self._unwound = threading.Event()
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._news = threading.Condition()
+        self._reports: dict[tuple[str, int], bytes] = {}
+        self._left: set[int] = set()
         for link in links.values():
             link.settimeout(None)
             _probe(link)
@@ -96,7 +100,9 @@ class Peers:
     def error(self) -> ProcessLostError:
         """What to raise because of the process that is gone."""
         assert self.lost is not None
-        peer, how = self.lost
+        return self._lost_error(*self.lost)
+
+    def _lost_error(self, peer: int, how: str) -> ProcessLostError:
         return ProcessLostError(
             f"process {peer} of the run {how}",
             where=f"noticed by process {self.index}",
@@ -107,6 +113,30 @@ class Peers:
     def wait_lost(self, seconds: float) -> bool:
         """Whether a process is known to be gone, waiting for the news a little."""
         return self._noticed.wait(seconds)
+
+    def report(self, subject: str, body: bytes) -> None:
+        """Send the main process a message of this one."""
+        name = subject.encode()
+        self._send(_REPORT + struct.pack("!II", len(name), len(body)) + name + body)
+
+    def reports(self, subject: str) -> list[bytes]:
+        """In the main process: wait for every other process's message of this subject; by process index.
+
+        Raises:
+            ProcessLostError: one is gone without having sent it.
+        """
+
+        def missing() -> set[int]:
+            return {peer for peer in self._links if (subject, peer) not in self._reports}
+
+        with self._news:
+            self._news.wait_for(lambda: not missing() or self.lost is not None or missing() & self._left)
+            left = missing()
+            if left and self.lost is not None:
+                raise self.error()
+            if left:
+                raise self._lost_error(min(left), "left before it had written its part")
+            return [self._reports.pop((subject, peer)) for peer in sorted(self._links)]
 
     def fail(self, code: int) -> None:
         """This process ends with an error: tell the others, and do not wait for them at the end."""
@@ -122,18 +152,24 @@ class Peers:
     def _send(self, message: bytes, but: int = -1) -> None:
         for peer, link in self._links.items():
             if peer != but:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError), self._sending:
                     link.sendall(message)
 
     def _listen(self, peer: int, link: socket.socket) -> None:
         while True:
             try:
                 message = link.recv(1)
+                if message == _REPORT:
+                    self._take_report(peer, link)
+                    continue
             except TimeoutError:
                 return self._gone(peer, "is out of reach: its machine does not answer")
             except OSError:
                 message = b""
             if message == _BYE:
+                with self._news:
+                    self._left.add(peer)
+                    self._news.notify_all()
                 return None
             if message == b"":
                 return self._gone(peer, "died: its connection broke")
@@ -143,15 +179,28 @@ class Peers:
                 other, size = struct.unpack("!HB", _read(link, 3))
                 return self._gone(other, _read(link, size).decode())
 
+    def _take_report(self, peer: int, link: socket.socket) -> None:
+        name, size = struct.unpack("!II", _read(link, 8))
+        subject, body = _read(link, name).decode(), _read(link, size)
+        with self._news:
+            self._reports[subject, peer] = body
+            self._news.notify_all()
+
     def _gone(self, peer: int, how: str) -> None:
         with self._lock:
             if self.lost is not None:
                 return
             self.lost = (peer, how)
         self._noticed.set()
+        with self._news:
+            self._news.notify_all()
         if self.index == 0:
             text = how.encode()[:255]
             self._send(_LOST + struct.pack("!HB", peer, len(text)) + text, but=peer)
+        self._end_after(peer, how)
+
+    def _end_after(self, peer: int, how: str) -> None:
+        """End this process because another is gone, once the main thread has had time to unwind."""
         # JAX ends a process at once when its coordinator, process 0, is gone: say why before it does.
         if peer != 0 or how.startswith("ended"):
             self._unwound.wait(GRACE_SECONDS)
@@ -203,13 +252,13 @@ def _probe(link: socket.socket) -> None:
 
 
 def _read(link: socket.socket, size: int) -> bytes:
-    data: Any = b""
+    data = bytearray()
     while len(data) < size:
         more = link.recv(size - len(data))
         if not more:
             raise ConnectionError("the connection ended early")
         data += more
-    return data
+    return bytes(data)
 
 
 def leave_now() -> None:

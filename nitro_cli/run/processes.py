@@ -13,7 +13,17 @@ import numpy as np
 
 from nitro_cli.errors import IncompatibleError
 
-__all__ = ["agree", "barrier", "gather_bytes", "host_array", "is_main", "main_first", "main_says", "process_count"]
+__all__ = [
+    "agree",
+    "barrier",
+    "gather_bytes",
+    "host_array",
+    "in_pieces",
+    "is_main",
+    "main_first",
+    "main_says",
+    "process_count",
+]
 
 _SMALLEST = 1024
 
@@ -102,9 +112,14 @@ def digest(arrays: list[Any]) -> str:
     return total.hexdigest()[:16]
 
 
+def in_pieces(leaf: Any) -> bool:
+    """Whether an array is spread over processes, so that no one of them holds the whole of it."""
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated
+
+
 def host_array(leaf: Any) -> np.ndarray:
     """A device array whole on the host. Every process must call it where the array is spread over processes."""
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated:
+    if in_pieces(leaf):
         from jax.experimental.multihost_utils import process_allgather
 
         return np.asarray(process_allgather(leaf, tiled=True))

@@ -18,10 +18,18 @@ from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes
 from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import resolved_of, write_config
-from nitro_cli.run.facts import fields_by_kind, logged_parameters, program_facts, record_arrays, versions
+from nitro_cli.run.facts import (
+    fields_by_kind,
+    logged_parameters,
+    program_facts,
+    record_arrays,
+    record_leaves,
+    versions,
+)
 from nitro_cli.run.following import FollowedStore, UnwrittenHistory
 from nitro_cli.run.identity import source_facts
-from nitro_cli.run.processes import is_main, main_says
+from nitro_cli.run.processes import is_main, main_says, process_count
+from nitro_cli.run.shared_writing import begin_with_others, check_common_directory
 from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:
@@ -57,13 +65,21 @@ class RunPlace:
 
         Raises:
             LockedError: another process is at work on the run.
-            StorageError: the directory cannot be written.
+            StorageError: the directory cannot be written, or several processes do not all see it.
         """
-        if not is_main():
+        if is_main():
+            place = cls._open(nitro, own_run)
+            main_says([place.store.id, place.continued])
+        else:
             run_id, continued = main_says(None)
-            return cls(FollowedStore(nitro.run_dir, run_id), continued, None)
-        place = cls._open(nitro, own_run)
-        main_says([place.store.id, place.continued])
+            place = cls(FollowedStore(nitro.run_dir, run_id), continued, None)
+        if process_count() > 1 and nitro.parts.experiment.checkpointer is not None:
+            try:
+                check_common_directory(place.store.path)
+            except BaseException:
+                let_go = place.store.close if place.continued else place.store.discard
+                let_go()
+                raise
         return place
 
     @classmethod
@@ -118,7 +134,6 @@ class Recorder:
         """
         store, continued = place.store, place.continued
         parts, e = nitro.parts, nitro.parts.experiment
-        needed = record_bytes(record_arrays(nitro.carry, parts.derived))
         if isinstance(store, FollowedStore):
             return cls(store, None, UnwrittenHistory(), continued)
         meta = place.resumed.record.meta if place.resumed is not None else {}
@@ -133,7 +148,7 @@ class Recorder:
         write_config(store.path / "config.toml", resolved)
         recorder.config = (store.path / "config.toml").read_text(encoding="utf-8")
         recorder.write_run_json(nitro)
-        store.check_disk(needed, e.max_epochs)
+        store.check_disk(record_bytes(record_leaves(nitro.carry, parts.derived)), e.max_epochs)
         if not continued:
             for row in nitro.history:
                 recorder.history.write(encode_row(row))
@@ -215,7 +230,7 @@ class Recorder:
             return None
         arrays = record_arrays(nitro.carry, parts.derived)
         if isinstance(self.store, FollowedStore):
-            return self.store.path
+            return self.store.save({}, arrays)
         name = parts.host_view().checkpoint_filename(epoch=parts.epoch, step=parts.step, metric=metric, score=score)
         return self.store.save(
             self._meta(nitro, sums, rules, metrics, stop_reason),
@@ -225,6 +240,7 @@ class Recorder:
             name=name,
             score=score,
             resume_point=resume_point,
+            others=begin_with_others,
         )
 
     def _admitted(self, nitro: Nitro, score: float | None) -> bool:

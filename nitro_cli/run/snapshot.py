@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from nitro_cli.checkpoints import ArrayPieces
 from nitro_cli.errors import IncompatibleError
-from nitro_cli.run.processes import host_array
+from nitro_cli.run.processes import host_array, in_pieces
 
-__all__ = ["flatten", "path_text", "unflatten"]
+__all__ = ["flatten", "named_leaves", "own_pieces", "path_text", "share_of", "unflatten"]
 
 MISMATCHES_SHOWN = 5
 
@@ -31,8 +32,45 @@ def _key(entry: Any) -> str:
 
 def flatten(prefix: str, tree: Any) -> dict[str, np.ndarray]:
     """Copy a tree's leaves to the host as `{prefix/path: array}`. Blocks until they are computed."""
+    return {name: host_array(leaf) for name, leaf in named_leaves(prefix, tree).items()}
+
+
+def named_leaves(prefix: str, tree: Any) -> dict[str, Any]:
+    """A tree's leaves as they are, as `{prefix/path: leaf}`."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {f"{prefix}/{path_text(path)}".rstrip("/"): host_array(leaf) for path, leaf in leaves}
+    return {f"{prefix}/{path_text(path)}".rstrip("/"): leaf for path, leaf in leaves}
+
+
+def share_of(leaves: Mapping[str, Any]) -> dict[str, np.ndarray | ArrayPieces]:
+    """Copy to the host what this process is to write of these leaves: whole ones, and its pieces of the others.
+
+    Nothing is gathered: a process holds no more than its devices do.
+    """
+    for leaf in leaves.values():
+        if in_pieces(leaf):
+            for shard in leaf.addressable_shards:
+                shard.data.copy_to_host_async()
+    return {
+        name: own_pieces(leaf, leaf.addressable_shards) if in_pieces(leaf) else host_array(leaf)
+        for name, leaf in leaves.items()
+    }
+
+
+def own_pieces(leaf: jax.Array, shards: Iterable[Any]) -> ArrayPieces:
+    """The shards of an array that a process writes: of several that hold the same, one process writes the first.
+
+    Args:
+        leaf: an array spread over processes.
+        shards: those on this process's devices.
+    """
+    pieces = {}
+    for shard in shards:
+        if shard.replica_id == 0:
+            # On the CPU numpy sees the device's own buffer, which the next step is to reuse.
+            on_host = shard.device.platform == "cpu"
+            held = np.array(shard.data, copy=True) if on_host else np.asarray(shard.data)
+            pieces[tuple(part.start or 0 for part in shard.index)] = held
+    return ArrayPieces(tuple(leaf.shape), np.dtype(leaf.dtype), pieces)
 
 
 def unflatten(prefix: str, template: Any, arrays: Mapping[str, np.ndarray], *, source: str, what: str) -> Any:

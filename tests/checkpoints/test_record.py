@@ -287,6 +287,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_an_older_format_goes_through_each_migration_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = write_record(tmp_path / "r", {"epoch": 1}, {})
+    reseal(record, format=1)
     monkeypatch.setattr(migrations, "RECORD_FORMAT", 3)
 
     def to_2(document: dict[str, Any]) -> dict[str, Any]:

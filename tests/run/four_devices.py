@@ -19,7 +19,11 @@ import optax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from nitro_cli import EMA, Mean, Nitro, NitroError, set_progress_reporter, setup_devices
+from nitro_cli.checkpoints import PartWriter, read_record
+from nitro_cli.checkpoints.record import prepare_record
+from nitro_cli.checkpoints.shared_record import begin_shared, commit_shared
 from nitro_cli.cli.app import main
+from nitro_cli.run.snapshot import own_pieces
 from tests.tiny import Quick, points
 
 ROOT = Path(sys.argv[1])
@@ -166,6 +170,38 @@ def _shares(tree: Any) -> list[list[int]]:
     return [[leaf.size, next(s.data.size for s in leaf.addressable_shards if s.device.id == 0)] for leaf in leaves]
 
 
+def pieces() -> dict[str, Any]:
+    """A record of arrays over four devices, as two processes of two devices each would write it."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 2), ("a", "b"))
+    specs = {"split": ("a", "b"), "columns": (None, ("b", "a")), "copied over b": ("a",), "copied over a": ("b",)}
+    values = {name: np.arange(64, dtype=np.float32).reshape(8, 8) * i for i, name in enumerate(specs, 1)}
+    arrays = {
+        name: jax.device_put(values[name], jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
+        for name, spec in specs.items()
+    }
+
+    def share(process: int) -> dict[str, Any]:
+        devices = set(jax.devices()[2 * process : 2 * process + 2])
+        return {
+            name: own_pieces(array, [shard for shard in array.addressable_shards if shard.device in devices])
+            for name, array in arrays.items()
+        }
+
+    shares = [share(0), share(1)]
+    jax.tree.map(lambda array: array.delete(), arrays)
+    path = ROOT / "pieces"
+    temporary = begin_shared(path)
+    parts: list[Any] = []
+    writer = PartWriter(1)
+    writer.write(temporary, shares[1], parts.append)
+    writer.wait()
+    commit_shared(path, temporary, prepare_record({}, shares[0], {}), lambda: parts)
+    return {
+        "counts": {name: [len(one[name].pieces) for one in shares] for name in specs},
+        "same": {name: same(array, values[name]) for name, array in read_record(path).arrays.items()},
+    }
+
+
 def _command(*words: str) -> Any:
     sys.argv = ["nitro", *words]
     told = io.StringIO()
@@ -196,6 +232,6 @@ def pinned() -> dict[str, Any]:
 
 if __name__ == "__main__":
     set_progress_reporter(None)
-    scenarios = (replicated, without_data, other_steps, resumed, fsdp, refused, pinned)
+    scenarios = (replicated, without_data, other_steps, resumed, fsdp, pieces, refused, pinned)
     chosen = [s for s in scenarios if len(sys.argv) < 3 or s.__name__ in sys.argv[2:]]
     print("\n" + json.dumps({scenario.__name__: scenario() for scenario in chosen}, default=float))

@@ -108,6 +108,14 @@ def test_fsdp_trains_as_one_device_does_clipping_and_average_included(found):
     assert four == pytest.approx(one, abs=TOLERANCE)
 
 
+def test_of_shards_that_hold_the_same_one_is_written_and_the_record_of_two_processes_is_whole(found):
+    run = found["pieces"]
+    # Two devices to a process. What is copied over the axis that tells the processes apart is the first one's.
+    assert run["counts"] == {"split": [2, 2], "columns": [2, 2], "copied over b": [1, 1], "copied over a": [2, 0]}
+    assert all(run["same"].values())
+    assert len(run["same"]) == 4
+
+
 def test_a_record_of_an_fsdp_run_is_whole_and_resumes_bitwise(found):
     assert found["fsdp"]["record"]
     assert found["fsdp"]["resumed"]
