@@ -31,6 +31,7 @@ __all__ = [
     "RoutingError",
     "RunNotFoundError",
     "ScheduleError",
+    "StoppedError",
     "StorageError",
     "nearest",
 ]
@@ -175,6 +176,12 @@ class HookError(NitroError):
 
 class ProcessLostError(NitroError):
     """Another process of the run died, fell silent, or ended with an error."""
+
+
+class StoppedError(NitroError):
+    """A signal stopped work that leaves nothing to go on from."""
+
+    exit_code = ExitCode.TERMINATED
 
 
 class StorageError(NitroError):

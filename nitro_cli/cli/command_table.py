@@ -41,6 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "evaluate": Entry("Metrics of a split.", SECTIONS[0], "evaluate"),
     "predict": Entry("Run the forward on new data, batch by batch.", SECTIONS[0], "predict"),
     "export": Entry("Write an artefact that runs without nitro.", SECTIONS[0], "export"),
+    "profile": Entry("Where a run's time goes, and a trace of some of its steps.", SECTIONS[0], "profile"),
     "render": Entry("Draw samples, or what the model makes of them, to files.", SECTIONS[0], "render"),
     "runs": Entry("Runs and their checkpoints.", SECTIONS[1], "runs"),
     "history": Entry("A run's metrics per epoch.", SECTIONS[1], "history"),

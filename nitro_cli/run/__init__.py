@@ -7,6 +7,7 @@ from nitro_cli.run.handle import Nitro, set_exporter, train
 from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
 from nitro_cli.run.processes import is_main
+from nitro_cli.run.profiling import PhaseTime, Profile, profile
 from nitro_cli.run.progress import (
     Reporter,
     progress_counter,
@@ -26,6 +27,8 @@ __all__ = [
     "NothingToSave",
     "Phase",
     "PhaseName",
+    "PhaseTime",
+    "Profile",
     "Reporter",
     "SetupReport",
     "StopRule",
@@ -33,6 +36,7 @@ __all__ = [
     "flatten",
     "is_main",
     "path_text",
+    "profile",
     "progress_counter",
     "progress_note",
     "register_phase_monitor",

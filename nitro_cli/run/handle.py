@@ -239,12 +239,7 @@ class Nitro:
             ConfigError: there is no `train` split.
             IncompatibleError: the handle ended an earlier `train()` on restored best weights.
         """
-        if "train" not in self.parts.splits:
-            raise ConfigError(
-                "there is nothing to train on",
-                why=f"the splits are: {', '.join(self.parts.splits) or 'none'}",
-                fix="return a `train` split from build_data, or pass data=",
-            )
+        self.check_trainable()
         if self._sealed is not None:
             raise IncompatibleError(
                 "this handle holds restored weights and cannot train on",
@@ -260,6 +255,19 @@ class Nitro:
             self.stop_reason = self._session.run()
             self._sealed = self._session.restore_best(self.request.restore_best)
         return self
+
+    def check_trainable(self) -> None:
+        """Refuse to train without a `train` split.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if "train" not in self.parts.splits:
+            raise ConfigError(
+                "there is nothing to train on",
+                why=f"the splits are: {', '.join(self.parts.splits) or 'none'}",
+                fix="return a `train` split from build_data, or pass data=",
+            )
 
     def validate(self) -> dict[str, Any]:
         """Metrics of the `val` split, with the weights in hand."""

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
-from nitro_cli.programs import Program, StepPlan
+from nitro_cli.programs import Program
 from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
 from nitro_cli.run.phases import Phase, PhaseName
-from nitro_cli.run.processes import barrier, process_count
+from nitro_cli.run.processes import barrier
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.recording import Recorder, RunPlace, continued_ref
 from nitro_cli.run.restore import load_source, with_weights
 from nitro_cli.run.signals import signals
+from nitro_cli.run.step_plan import step_plan
 from nitro_cli.run.stopping import EarlyStop, StopRule
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class TrainingSession:
                 with self._signals.shielded():
                     self._place = RunPlace.open(nitro, own_run)
                 self._recorder = Recorder.open(nitro, self._place)
-                self._loop = TrainLoop(nitro, self, self._plan())
+                self._loop = TrainLoop(nitro, self, step_plan(nitro.parts))
                 # Until `run` can remove it again.
                 self._between = self._signals.shielded()
                 self._between.__enter__()
@@ -376,35 +377,6 @@ class TrainingSession:
             self.nitro.parts.hyper.load_state(held["schedules"])
         for row in History.from_json_rows(meta.get("history", [])):
             self.nitro.history.append(row)
-
-    def _plan(self) -> StepPlan:
-        parts = self.nitro.parts
-        e = parts.experiment
-        train = parts.splits["train"]
-        host_metrics = parts.host_train_metrics
-        if host_metrics and process_count() > 1:
-            raise ConfigError(
-                "`train_metrics` on the host, in a run of several processes",
-                why="no process holds the whole batch",
-                fix="compute them inside the program: metrics_residency('train_metrics') -> 'device'",
-            )
-        resident = train.resident is not None and not host_metrics and parts.placement.count == 1
-        return StepPlan(
-            experiment=e,
-            routing=parts.routing,
-            model=parts.model,
-            optimizer=parts.optimizer,
-            hyper=parts.hyper,
-            rule=parts.rule,
-            accum=e.accum,
-            check_divergence=e.check_divergence,
-            ema=e.ema is not None,
-            resident=resident,
-            manual=parts.manual,
-            outputs_to_host=host_metrics,
-            layout=parts.placement.layout,
-            shares_wishes=process_count() > 1,
-        )
 
 
 def _say(text: str) -> None:

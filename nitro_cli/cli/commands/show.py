@@ -5,18 +5,15 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
-import textwrap
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from nitro_cli.cli.configuration import configuration_document, configuration_lines
 from nitro_cli.cli.options import ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.render.fields import field_lines
-from nitro_cli.cli.render.tables import value_text
 from nitro_cli.errors import ExitCode
-from nitro_cli.experiment import KNOBS, NO_DEFAULT
-from nitro_cli.registry import FieldRow, Resolved, field_rows, list_presets, resolve
+from nitro_cli.registry import Resolved, list_presets, resolve
 
 __all__ = ["run"]
 
@@ -32,60 +29,20 @@ def run(
 ) -> int:
     """The fields of an experiment: kind, type, value, where the value came from, documentation."""
     resolved = resolve(experiment, preset, sets or (), unsets or ())
-    rows = field_rows(resolved)
+    presets = list_presets(resolved.ref) if resolved.ref is not None else []
     if output.json:
-        output.document(
-            experiment=resolved.class_name,
-            import_path=resolved.import_path,
-            doc=_about(resolved),
-            preset=resolved.preset,
-            presets=list_presets(resolved.ref) if resolved.ref is not None else [],
-            fields=[_as_json(row) for row in rows],
-            schedules=resolved.schedules,
-        )
+        output.document(**configuration_document(resolved), doc=_about(resolved), presets=presets)
         return ExitCode.OK
-    output.text("\n".join(_page(resolved, rows, every_origin=origin, knobs=knobs)))
+    width = shutil.get_terminal_size((80, 24)).columns
+    head = [resolved.name, *_about(resolved).splitlines(), _source(resolved)]
+    head.append(f"preset {resolved.preset or 'none'}" + (f"; there are {', '.join(presets)}" if presets else ""))
+    lines = configuration_lines(resolved, every_origin=origin, knobs=knobs, width=width)
+    output.text("\n".join([*head, *lines]))
     return ExitCode.OK
 
 
 def _about(resolved: Resolved) -> str:
     return inspect.getdoc(resolved.cls) or "" if resolved.cls.__dict__.get("__doc__") else ""
-
-
-def _as_json(row: FieldRow) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "type": row.type,
-        "value": row.value,
-        "default": None if row.default is NO_DEFAULT else row.default,
-        "required": row.default is NO_DEFAULT,
-        "origin": row.origin_text,
-        "doc": row.doc,
-    }
-
-
-def _page(resolved: Resolved, rows: list[FieldRow], *, every_origin: bool, knobs: bool) -> list[str]:
-    width = shutil.get_terminal_size((80, 24)).columns
-    lines = [resolved.name, *_about(resolved).splitlines(), _source(resolved)]
-    names = list_presets(resolved.ref) if resolved.ref is not None else []
-    lines.append(f"preset {resolved.preset or 'none'}" + (f"; there are {', '.join(names)}" if names else ""))
-    own = [row for row in rows if row.name not in KNOBS]
-    if own:
-        lines += ["", "fields", *field_lines(own, every_origin=every_origin, width=width)]
-    if knobs:
-        inherited = [row for row in rows if row.name in KNOBS]
-        lines += ["", "run knobs", *field_lines(inherited, every_origin=every_origin, width=width)]
-    if resolved.schedules is not None:
-        lines += ["", "schedules"]
-        for key, value in resolved.schedules.items():
-            where = resolved.origins.get(f"schedules.{key}") or resolved.origins.get("schedules")
-            lines += textwrap.wrap(
-                f"{key} = {value_text(value)}", width, initial_indent="  ", subsequent_indent="      "
-            )
-            if where is not None:
-                lines += textwrap.wrap(f"from {where}", width, initial_indent="      ", subsequent_indent="      ")
-    return lines
 
 
 def _source(resolved: Resolved) -> str:

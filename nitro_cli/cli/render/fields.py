@@ -17,12 +17,15 @@ __all__ = ["field_lines", "plain_value"]
 _WIDEST_NAME = 24
 
 
-def field_lines(rows: Iterable[FieldRow], *, every_origin: bool, width: int | None = None) -> list[str]:
+def field_lines(
+    rows: Iterable[FieldRow], *, every_origin: bool, documented: bool = True, width: int | None = None
+) -> list[str]:
     """The lines of a list of fields.
 
     Args:
         rows: the fields.
         every_origin: also say `class default`; otherwise only values that were set say where.
+        documented: with each field's documentation.
         width: columns to fit into; the terminal's by default.
     """
     rows = list(rows)
@@ -38,7 +41,7 @@ def field_lines(rows: Iterable[FieldRow], *, every_origin: bool, width: int | No
         if not fits:
             lines += _wrapped(row.type, columns, "      ", "      ")
         notes = [] if row.origin.kind == "default" and not every_origin else [f"from {row.origin_text}"]
-        if row.doc:
+        if row.doc and documented:
             notes.insert(0, " ".join(row.doc.split()))
         for note in notes:
             lines += _wrapped(note, columns, "      ", "      ")

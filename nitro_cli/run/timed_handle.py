@@ -1,0 +1,210 @@
+"""A handle that times its own training, from outside: the programs it calls, the batches it asks for, its phases."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from nitro_cli.experiment import Experiment
+from nitro_cli.programs import Program, TrainState
+from nitro_cli.run.handle import Nitro
+from nitro_cli.run.phases import Phase, PhaseName
+from nitro_cli.run.stopwatch import Spent, Stopwatch
+from nitro_cli.run.trace_files import Trace
+
+__all__ = ["TimedNitro", "Transfers", "Window"]
+
+COMPILE, WAIT, TRANSFER, STEP = "compile", "data wait", "transfer", "step"
+EVALUATION, CHECKPOINT, TRACING = "evaluation", "checkpoint", "writing the trace"
+
+
+class Window:
+    """The steps to trace, whole dispatches of them: open from the end of the one before to the end of the last.
+
+    Args:
+        first, last: optimizer steps asked for.
+        watch: the clock of the training thread.
+        trace: the trace to write.
+    """
+
+    def __init__(self, first: int, last: int, watch: Stopwatch, trace: Trace) -> None:
+        self.first, self.last = first, last
+        self.trace = trace
+        self.first_taken = self.last_taken = 0
+        self.over = False
+        self.spent = Spent()
+        self.began = self.ended = 0.0
+        self._watch = watch
+        self._before: Spent | None = None
+
+    def stands_before(self, step: int) -> None:
+        """The next dispatch begins with `step`."""
+        if self._before is not None or self.over or step < self.first:
+            return
+        with self._watch.spent(TRACING):
+            self.trace.start()
+        self.first_taken = step
+        self._before, self.began = self._watch.read(), time.perf_counter()
+
+    def taken(self, step: int) -> bool:
+        """Steps up to `step` are finished; True once the window is over."""
+        if self._before is not None and not self.over and step >= self.last:
+            self.spent, self.ended = self._watch.read().since(self._before), time.perf_counter()
+            self.last_taken, self.over = step, True
+            with self._watch.spent(TRACING):
+                self.trace.stop()
+        return self.over
+
+
+class Transfers:
+    """Batches moved to the device: by the training thread, on its clock, or beside it on a thread of their own."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self.any = False
+        self._watch = watch
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._moved: list[tuple[float, float]] = []
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """One batch is moved inside."""
+        self.any = True
+        with jax.profiler.TraceAnnotation(TRANSFER):
+            if threading.get_ident() == self._thread:
+                with self._watch.spent(TRANSFER):
+                    yield
+                return
+            began = time.perf_counter()
+            yield
+            with self._lock:
+                self._moved.append((began, time.perf_counter()))
+
+    def overlapped(self, window: Window) -> tuple[float, int]:
+        """Seconds and number of the transfers on another thread that began inside the window."""
+        with self._lock:
+            spent = [ended - began for began, ended in self._moved if window.began <= began < window.ended]
+        return sum(spent), len(spent)
+
+
+class TimedNitro(Nitro):
+    """A handle whose work is timed: programs are waited for, batches are counted as they are asked for and moved."""
+
+    def __init__(self, e: Experiment, watch: Stopwatch, **keywords: Any) -> None:
+        self._watch = watch
+        self._window: Window | None = None
+        self._saving = False
+        self.transfers = Transfers(watch)
+        super().__init__(e, **keywords)
+
+    def measure(self, window: Window) -> None:
+        """Time the training that follows."""
+        self._window = window
+        splits: dict[str, Any] = self.parts.splits
+        splits["train"] = _TimedSplit(splits["train"], self._watch, self.transfers)
+
+    def compile(
+        self, purpose: str, function: Any, args: tuple[Any, ...], *, donate_argnums: tuple[int, ...] = ()
+    ) -> Program:
+        """As the handle's own; what replaces a train state is timed from then on."""
+        with self._watch.spent(COMPILE):
+            program = super().compile(purpose, function, args, donate_argnums=donate_argnums)
+        if self._window is not None and isinstance(args[0], TrainState):
+            return _TimedProgram(program, self, self._window, self._watch)
+        return program
+
+    def evaluate(self, split: str = "test") -> dict[str, Any]:
+        """As the handle's own."""
+        with self._watch.spent(EVALUATION), jax.profiler.TraceAnnotation(EVALUATION):
+            return super().evaluate(split)
+
+    def evaluate_in_training(self, split: str) -> dict[str, Any]:
+        """As the handle's own."""
+        with self._watch.spent(EVALUATION), jax.profiler.TraceAnnotation(EVALUATION):
+            return super().evaluate_in_training(split)
+
+    def set_phase(self, phase: Phase, **info: Any) -> None:
+        """As the handle's own; a checkpoint lasts from its phase to the next."""
+        saving = phase.name is PhaseName.CHECKPOINTING
+        if self._saving and not saving:
+            self._watch.leave()
+        elif saving and not self._saving:
+            self._watch.enter(CHECKPOINT)
+        self._saving = saving
+        super().set_phase(phase, **info)
+
+
+class _TimedProgram(Program):
+    """A training program that returns when its results are there, and tells the window which steps it took."""
+
+    def __init__(self, program: Program, nitro: Nitro, window: Window, watch: Stopwatch) -> None:
+        super().__init__(
+            program.name, program.identity, program.compiled, program.source, program.seconds, program.trace_seconds
+        )
+        self._nitro, self._window, self._watch = nitro, window, watch
+
+    def __call__(self, *args: Any) -> Any:
+        before = int(args[0].step)
+        self._window.stands_before(before + 1)
+        with self._watch.spent(STEP), jax.profiler.StepTraceAnnotation("train", step_num=before + 1):
+            results = jax.block_until_ready(super().__call__(*args))
+        taken = int(results[0].step)
+        if self._window.taken(taken):
+            self._nitro.request_stop()
+        else:
+            self._window.stands_before(taken + 1)
+        return results
+
+
+class _TimedSplit:
+    """A split whose streams are timed; everything else is the split's own."""
+
+    def __init__(self, split: Any, watch: Stopwatch, transfers: Transfers) -> None:
+        self._split, self._watch, self._transfers = split, watch, transfers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._split, name)
+
+    def stream(self, *, prepare: Any = None, **words: Any) -> _TimedStream:
+        """The split's own stream; each batch is waited for as it is moved."""
+
+        def timed(index: int, batch: Any) -> Any:
+            with self._transfers.one():
+                return jax.block_until_ready(prepare(index, batch))
+
+        return _TimedStream(self._split.stream(prepare=timed if prepare is not None else None, **words), self._watch)
+
+
+class _TimedStream:
+    """A stream that counts how long it is waited for."""
+
+    def __init__(self, stream: Any, watch: Stopwatch) -> None:
+        self._stream, self._watch = stream, watch
+
+    def __enter__(self) -> _TimedStream:
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> Any:
+        return self._stream.__exit__(*exception)
+
+    def __iter__(self) -> _TimedStream:
+        return self
+
+    def __next__(self) -> Any:
+        with self._watch.spent(WAIT), jax.profiler.TraceAnnotation(WAIT):
+            return next(self._stream)
+
+    @property
+    def wait_seconds(self) -> float:
+        """The stream's own count."""
+        return float(self._stream.wait_seconds)
+
+    def close(self) -> None:
+        """End the pass."""
+        self._stream.close()
