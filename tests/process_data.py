@@ -1,14 +1,29 @@
-"""Experiments that differ in how the processes of one run share their data."""
+"""Experiments that differ in how processes share data or parameters; and whether two hold the same, bit for bit."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import jax
 import numpy as np
 
 from nitro_cli import ArrayBatches
+from nitro_cli.run import flatten
 from tests.tiny import Quick, points
+
+
+def carry_digest(nitro: Any) -> str:
+    """A digest of a handle's whole training state, bit for bit."""
+    everything = b"".join(array.tobytes() for array in jax.tree.leaves(flatten("c", nitro.carry)))
+    return hashlib.sha256(everything).hexdigest()
+
+
+class Wide(Quick):
+    """Parameters large enough to be split over processes."""
+
+    width = 2048
+    sharding = "fsdp"
 
 
 class OwnPart(Quick):

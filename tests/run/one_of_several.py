@@ -5,19 +5,20 @@ Trains what its tests ask about and writes what it found to `FOLDER/<index>.json
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import jax
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from nitro_cli import Nitro, NitroError, set_progress_reporter, setup_distributed
 from nitro_cli.run import PhaseName, flatten, is_main
-from tests.process_data import Augmented, Disagreeing, OwnPart
+from nitro_cli.run.processes import host_array, in_pieces
+from tests.process_data import Augmented, Disagreeing, OwnPart, Wide, carry_digest
 from tests.tiny import Quick
 
 ROOT, COORDINATOR, PROCESSES, INDEX = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -28,9 +29,8 @@ def facts(nitro: Nitro, name: str) -> dict[str, Any]:
     arrays = flatten("params", nitro.params)
     if is_main():
         np.savez(ROOT / f"{name}.npz", **{key.replace("/", "."): array for key, array in arrays.items()})
-    everything = b"".join(array.tobytes() for array in jax.tree.leaves(flatten("c", nitro.carry)))
     return {
-        "carry": hashlib.sha256(everything).hexdigest(),
+        "carry": carry_digest(nitro),
         "run": nitro.run_id,
         "step": nitro.step,
         "metrics": nitro.metrics,
@@ -42,6 +42,25 @@ def facts(nitro: Nitro, name: str) -> dict[str, Any]:
 
 def trained(name: str, kind: type = Quick, **words: Any) -> dict[str, Any]:
     return facts(Nitro(kind(run_dir=ROOT / name, **words)).train(), name)
+
+
+def trained_in_pieces(name: str) -> dict[str, Any]:
+    """A run that may not bring the pieces of an array together on the host while it trains and saves."""
+
+    def whole_only(leaf: Any) -> np.ndarray:
+        assert not in_pieces(leaf)
+        return host_array(leaf)
+
+    nitro = Nitro(Wide(run_dir=ROOT / name, max_epochs=1))
+    with patch("nitro_cli.run.snapshot.host_array", whole_only):
+        nitro.train()
+    return facts(nitro, name)
+
+
+def resumed(root: str, kind: Callable[..., Any], name: str) -> dict[str, Any]:
+    nitro = Nitro(kind(run_dir=ROOT / root), resume=("latest", "latest"))
+    before = carry_digest(nitro)
+    return {**facts(nitro.train(), name), "loaded": before}
 
 
 def stopped_by_the_last() -> dict[str, Any]:
@@ -68,11 +87,14 @@ if __name__ == "__main__":
     setup_distributed(COORDINATOR, PROCESSES, INDEX)
     found = {
         "two": trained("two"),
-        "fsdp": trained("fsdp", sharding="fsdp", width=2048, max_epochs=1),
+        "fsdp": trained_in_pieces("fsdp"),
+        "fsdp straight": trained("fsdp straight", Wide),
+        "fsdp again": resumed("fsdp", Wide, "fsdp again"),
+        "fsdp after one": resumed("wide", Wide, "fsdp after one"),
         "own part": trained("own part", OwnPart, max_epochs=1),
         "augmented": trained("augmented", Augmented, max_epochs=1),
         "stopped": stopped_by_the_last(),
-        "resumed": facts(Nitro(Quick(run_dir=ROOT / "one"), resume=("latest", "latest")).train(), "resumed"),
+        "resumed": resumed("one", Quick, "resumed"),
     }
     found["refused"] = refusal(Disagreeing)
     (ROOT / f"{INDEX}.json").write_text(json.dumps(found, default=float))

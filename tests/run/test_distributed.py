@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, Nitro, set_progress_reporter, setup_distributed
+from nitro_cli import Average, ConfigError, Every, Nitro, average_checkpoints, set_progress_reporter, setup_distributed
+from nitro_cli.checkpoints import read_record, record_info, verify
 from nitro_cli.run import flatten
-from tests.process_data import Augmented
+from tests.process_data import Augmented, Wide, carry_digest
 from tests.tiny import Quick
 
 TOLERANCE = 1e-5
@@ -46,12 +47,15 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _start(folder: Path, commands: list[list[str]]) -> list[subprocess.Popen[bytes]]:
+def _start(folder: Path, commands: list[list[str]], apart: bool = False) -> list[subprocess.Popen[bytes]]:
+    """Start a process per command in `folder`, or each in a folder of its own there."""
     started = []
     for index, words in enumerate(commands):
+        place = folder / str(index) if apart else folder
+        place.mkdir(exist_ok=True)
         with (folder / f"{index}.err").open("wb") as told:
             command = [sys.executable, *words]
-            started.append(subprocess.Popen(command, env=_environment(folder), cwd=folder, stdout=told, stderr=told))
+            started.append(subprocess.Popen(command, env=_environment(folder), cwd=place, stdout=told, stderr=told))
     return started
 
 
@@ -61,11 +65,12 @@ def _train_one(root: Path, kind: type = Quick, **words: Any) -> Nitro:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """What two processes found, one's run of a single epoch in their folder to go on from."""
+    """What two processes found, one's runs of a single epoch in their folder to go on from."""
     folder = tmp_path_factory.mktemp("pair")
     previous = set_progress_reporter(None)
     try:
         _train_one(folder / "one", max_epochs=1)
+        (folder / "wide.txt").write_text(carry_digest(_train_one(folder / "wide", Wide, max_epochs=1)))
     finally:
         set_progress_reporter(previous)
     coordinator = _coordinator()
@@ -92,7 +97,9 @@ def _difference(folder: Path, name: str, nitro: Nitro) -> float:
 
 
 @slow
-@pytest.mark.parametrize("name", ["two", "fsdp", "own part", "augmented", "stopped", "resumed"])
+@pytest.mark.parametrize(
+    "name", ["two", "fsdp", "fsdp again", "fsdp after one", "own part", "augmented", "stopped", "resumed"]
+)
 def test_both_processes_hold_the_same_state_bit_for_bit_and_name_the_same_run(pair, name):
     _, (zero, one) = pair
     assert zero[name]["carry"] == one[name]["carry"]
@@ -110,6 +117,7 @@ def test_both_processes_hold_the_same_state_bit_for_bit_and_name_the_same_run(pa
     [
         ("two", Quick, {}),
         ("fsdp", Quick, {"width": 2048, "max_epochs": 1}),
+        ("fsdp after one", Quick, {"width": 2048}),
         ("augmented", Augmented, {"max_epochs": 1}),
         ("resumed", Quick, {}),
     ],
@@ -130,6 +138,55 @@ def test_a_checkpoint_of_two_processes_resumes_on_one(pair, tmp_path):
     mine, theirs = flatten("params", alone.params), flatten("params", resumed.params)
     assert max(float(np.abs(mine[key] - theirs[key]).max()) for key in mine) < TOLERANCE
     assert resumed.step == alone.step
+
+
+def _records(root: Path) -> list[Path]:
+    return sorted(path.parent for path in root.glob("*/checkpoints/*/record.json"))
+
+
+@slow
+def test_under_fsdp_each_process_writes_its_half_of_every_split_array_and_nothing_is_gathered(pair):
+    folder, _ = pair
+    for record in _records(folder / "fsdp"):
+        info = record_info(record)
+        split = {path: spec.pieces for path, spec in info.leaves.items() if spec.kind == "pieces"}
+        assert {path.rsplit("/", 1)[0].rsplit("/", 1)[-1] for path in split} == {"body", "head"}
+        assert all([piece.store for piece in pieces] == ["arrays", "arrays-1"] for pieces in split.values())
+        assert {name.split("/")[0] for name in info.files} == {"arrays", "arrays-1"}
+    assert {name.split("/")[0] for name in record_info(_records(folder / "two")[0]).files} == {"arrays"}
+
+
+@slow
+def test_a_record_of_two_processes_under_fsdp_holds_their_state_and_resumes_on_both_bit_for_bit(pair):
+    folder, (zero, _) = pair
+    first, _ = _records(folder / "fsdp")
+    arrays = read_record(first, prefixes=("params/",)).arrays
+    with np.load(folder / "fsdp.npz") as held:
+        assert {name.replace("/", "."): array.tobytes() for name, array in arrays.items()} == {
+            name: held[name].tobytes() for name in held
+        }
+    assert zero["fsdp again"]["loaded"] == zero["fsdp"]["carry"]
+    assert zero["fsdp again"]["carry"] == zero["fsdp straight"]["carry"]
+
+
+@slow
+def test_a_record_of_one_process_loads_on_two_under_fsdp_bit_for_bit(pair):
+    folder, (zero, one) = pair
+    assert zero["fsdp after one"]["loaded"] == one["fsdp after one"]["loaded"] == (folder / "wide.txt").read_text()
+
+
+@slow
+def test_one_process_verifies_loads_and_averages_what_two_wrote_under_fsdp(pair, tmp_path):
+    folder, (zero, _) = pair
+    assert [outcome.ok for outcome in verify(folder / "fsdp")] == [True, True]
+    onto_one = Nitro(Wide(run_dir=folder / "fsdp", n_devs=1, max_epochs=3), resume=("latest", "latest"))
+    assert carry_digest(onto_one) == zero["fsdp again"]["carry"]
+    kernels = [read_record(record).arrays["params/body/kernel"] for record in _records(folder / "fsdp")]
+    averaged = average_checkpoints(folder / "fsdp", "latest", Average(Every(1)), save=tmp_path / "averaged")
+    expected = (kernels[0].astype(np.float64) + kernels[1]) / 2
+    assert np.array_equal(averaged.arrays["params/body/kernel"], expected.astype(np.float32))
+    from_average = Nitro(Wide(run_dir=tmp_path / "new", n_devs=1), weights=str(tmp_path / "averaged"))
+    assert np.array_equal(flatten("params", from_average.params)["params/body/kernel"], expected.astype(np.float32))
 
 
 @slow
@@ -233,6 +290,85 @@ def test_killing_one_process_ends_the_other_in_time_with_an_error_that_names_it(
     survivor = running.children[1 - victim]
     assert survivor.wait(timeout=BOUND_SECONDS) == 1, running.told(1 - victim)
     assert f"process {victim} of the run died" in running.told(1 - victim)
+
+
+class Writing:
+    """Two `nitro train` of three epochs under fsdp, whose process 1 meets a fault while it writes the second record."""
+
+    def __init__(self, folder: Path, fault: str, apart: bool = False) -> None:
+        self.folder = folder
+        (folder / "faulty.py").write_text(
+            "import time\nfrom pathlib import Path\nfrom nitro_cli.checkpoints import shared_record\n"
+            "from tests.process_data import Wide\n\nreal = shared_record.write_store\n\n\n"
+            "def write_store(temporary, store, stored):\n"
+            '    if store == "arrays-1" and list(temporary.parent.glob("epoch-*")):\n'
+            f"        {fault}\n"
+            "    return real(temporary, store, stored)\n\n\n"
+            "shared_record.write_store = write_store\n\n\n"
+            "class Faulty(Wide):\n    max_epochs = 3\n"
+        )
+        words = ["-m", "nitro_cli", "train", f"{folder / 'faulty.py'}:Faulty", "--distributed"]
+        words += ["--coordinator", _coordinator(), "--processes", "2", "--process-index"]
+        self.children = _start(folder, [[*words, str(index)] for index in range(2)], apart)
+
+    def told(self, index: int) -> str:
+        return (self.folder / f"{index}.err").read_text()
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("runs/Faulty/*/checkpoints/*"))
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> Iterator[Callable[..., Writing]]:
+    made: list[Writing] = []
+
+    def make(fault: str, apart: bool = False) -> Writing:
+        made.append(Writing(tmp_path, fault, apart))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for child in one.children:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            child.wait()
+
+
+@slow
+def test_a_process_killed_while_it_writes_its_part_ends_the_other_and_leaves_the_record_before(writing, tmp_path):
+    running = writing("Path('hanging').touch(); time.sleep(600)")
+    while not (tmp_path / "hanging").exists():
+        assert running.children[0].poll() is None, running.told(0)
+        time.sleep(0.05)
+    running.children[1].send_signal(signal.SIGKILL)
+    assert running.children[0].wait(timeout=BOUND_SECONDS) == 1, running.told(0)
+    assert "process 1 of the run died" in running.told(0)
+    published = [name for name in running.left() if not name.startswith(".")]
+    assert [name[:10] for name in published] == ["epoch-0001"]
+    resumed = Nitro(Wide(run_dir=tmp_path / "runs" / "Faulty", n_devs=1, max_epochs=2), resume="auto").train()
+    assert (resumed.epoch, resumed.step) == (2, 24)
+    assert [name[:10] for name in running.left()] == ["epoch-0001", "epoch-0002"]
+
+
+@slow
+def test_a_process_that_cannot_write_its_part_ends_both_with_an_error_that_names_it(writing):
+    running = writing("raise OSError(28, 'No space left on device')")
+    codes = [child.wait(timeout=120) for child in running.children]
+    assert 0 not in codes
+    assert "process 1 could not write its part of the checkpoint" in running.told(0)
+    assert "the disk is full" in running.told(0)
+    assert "the disk is full" in running.told(1)
+    assert [name[:10] for name in running.left()] == ["epoch-0001"]
+
+
+@slow
+def test_processes_that_see_different_directories_are_refused_before_they_train(writing, tmp_path):
+    running = writing("pass", apart=True)
+    codes = [child.wait(timeout=120) for child in running.children]
+    assert codes[0] == codes[1] != 0
+    for index in range(2):
+        assert "process 1 of the run cannot see the directory that process 0 writes to" in running.told(index)
+        assert not list(tmp_path.glob(f"{index}/runs/Faulty/*/checkpoints"))
 
 
 @slow
