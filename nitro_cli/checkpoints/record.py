@@ -345,6 +345,8 @@ def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str
 
     def read(store: str, keys: list[str]) -> Mapping[str, Any]:
         folder = contained_path(info.path, store, info.path / RECORD_FILE)
+        if not any(name.startswith(f"{store}/") for name in info.files):
+            raise _damaged_at(info, store, "record.json lists no file of it, so nothing in it was verified")
         try:
             return with_retry(lambda: read_arrays(folder, keys), f"reading {folder}")
         except OSError as error:

@@ -151,6 +151,17 @@ def test_pieces_that_are_not_the_leaf_are_refused(tmp_path: Path, change: Any, w
         read_record(record)
 
 
+def test_a_store_without_listed_files_is_not_read_unverified(tmp_path: Path) -> None:
+    record = write(tmp_path / "r")
+    document = load_sealed((record / "record.json").read_bytes())
+    document.pop("sha256")
+    document["files"] = {name: facts for name, facts in document["files"].items() if not name.startswith("arrays-1/")}
+    (record / "record.json").write_bytes(dump_sealed(document))
+    with pytest.raises(IntegrityError, match="nothing in it was verified") as caught:
+        read_record(record)
+    assert caught.value.where == str(record / "arrays-1")
+
+
 def test_a_piece_of_another_shape_than_the_store_holds_is_refused_by_name(tmp_path: Path) -> None:
     record = write(tmp_path / "r")
     document = load_sealed((record / "record.json").read_bytes())
