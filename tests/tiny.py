@@ -114,6 +114,9 @@ def stop_after(nitro: Any, steps: int) -> None:
     pending = stop.pending
 
     def watched() -> bool:
+        loop = nitro._session._loop if nitro._session is not None else None
+        if loop is not None:
+            loop.burst.most = max(1, min(loop.burst.most, steps - nitro.step))
         if nitro.step >= steps:
             stop.ask("request")
         return pending()

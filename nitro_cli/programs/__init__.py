@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from nitro_cli.programs.locate import first_nonfinite, locate_divergence
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
     from nitro_cli.programs.persistent_cache import setup_cache
+    from nitro_cli.programs.repeated import MOST_STEPS, StepTrace, build_repeated_step, trace_step
     from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step, in_place
 
 __all__ = [
+    "MOST_STEPS",
     "Accumulation",
     "AdaptedModel",
     "ArrayLayout",
@@ -44,12 +46,14 @@ __all__ = [
     "Program",
     "StepNames",
     "StepPlan",
+    "StepTrace",
     "TrainState",
     "adapt_model",
     "adapt_returned",
     "build_eval_loss",
     "build_forward",
     "build_metrics",
+    "build_repeated_step",
     "build_train_step",
     "cache_clear",
     "cache_dir",
@@ -65,6 +69,7 @@ __all__ = [
     "initialize",
     "locate_divergence",
     "setup_cache",
+    "trace_step",
 ]
 
 _MODULES = {
@@ -79,6 +84,7 @@ _MODULES = {
     "locate": "first_nonfinite locate_divergence",
     "models": "AdaptedModel BoundModel adapt_model adapt_returned",
     "persistent_cache": "setup_cache",
+    "repeated": "MOST_STEPS StepTrace build_repeated_step trace_step",
     "train_step": "StepNames StepPlan TrainState build_train_step in_place",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

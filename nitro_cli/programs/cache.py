@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,14 +26,23 @@ __all__ = [
     "compile_program",
     "compile_traced",
     "explain_difference",
+    "fresh_trace",
     "trace_program",
 ]
 
 Source = Literal["memory", "disk", "compiled"]
 
-# JAX keeps the traces of inner jitted functions by function object, even where a global they read has changed. A value
-# of this context that was never used before makes it trace them again.
-_fresh_trace = jax.make_user_context(None)
+_trace_context = jax.make_user_context(None)
+
+
+def fresh_trace() -> contextlib.AbstractContextManager[Any]:
+    """While it is entered JAX traces every function anew.
+
+    It keeps the traces of inner jitted functions by function object, even where a global they read has changed; a value
+    of a user context that was never used before is part of what it looks them up by.
+    """
+    context: contextlib.AbstractContextManager[Any] = _trace_context(object())
+    return context
 
 
 @dataclass(frozen=True)
@@ -221,7 +231,7 @@ def trace_program(
     program.__wrapped__ = fn  # type: ignore[attr-defined]
     # Arguments left out of the text would make programs that use different ones look alike.
     jitted = jax.jit(program, donate_argnums=donate_argnums, keep_unused=True)
-    with _fresh_trace(object()):
+    with fresh_trace():
         traced = jitted.trace(*args)
     return TracedProgram(name, traced, args, time.perf_counter() - start)
 
@@ -236,7 +246,7 @@ def compile_traced(
     """The second half of `compile_program`."""
     options = dict(options or {})
     start = time.perf_counter()
-    with _fresh_trace(object()):
+    with fresh_trace():
         lowered = program.traced.lower()
     identity = identify(program.traced, lowered, program.args, options, static)
     trace_seconds = program.seconds + time.perf_counter() - start

@@ -1,7 +1,8 @@
-"""The training loop: epochs of compiled steps, each read back one step late.
+"""The training loop: epochs of compiled steps, read back one dispatch late.
 
 Per epoch: steps, validation, stop rules and schedule feedback, logging, the checkpoint. The device never waits for the
-host: while step `n` runs, the host reads and logs step `n - 1`.
+host: while one dispatch runs, the host reads and logs the one before it. Over resident data a dispatch holds several
+steps, otherwise one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ import numpy as np
 
 from nitro_cli.errors import DataError, DivergenceError
 from nitro_cli.optim import BLOCK
-from nitro_cli.programs import Program, StepNames, StepPlan, build_train_step, choose_accumulation, locate_divergence
+from nitro_cli.programs import (
+    MOST_STEPS,
+    Program,
+    StepNames,
+    StepPlan,
+    build_repeated_step,
+    build_train_step,
+    choose_accumulation,
+    locate_divergence,
+    trace_step,
+)
+from nitro_cli.run.dispatch import Burst, Pending
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
 
@@ -44,18 +56,6 @@ class EpochSums:
 
 
 @dataclass
-class _Pending:
-    """A dispatched step whose numbers were not read yet, with what it was called with."""
-
-    batches: tuple[Any, ...]
-    step: int
-    position: int
-    readback: Any
-    outputs: Any
-    hosts: tuple[Mapping[str, np.ndarray], ...]
-
-
-@dataclass
 class TrainLoop:
     """One `train()` call of a handle.
 
@@ -77,6 +77,8 @@ class TrainLoop:
         parts = self.nitro.parts
         self.inputs: dict[str, Any] = {"device": dict(parts.device), "anchors": parts.anchors, "key": parts.key}
         self._block = -1
+        self.burst = Burst(1)
+        self._counts: dict[int, Any] = {}
         self._logged: dict[str, list[float]] = {}
         self._previous: dict[str, list[float]] = {}
         self.sums = EpochSums(*parts.epoch_sums)
@@ -124,6 +126,7 @@ class TrainLoop:
         Progress.call(
             "begin", "train", (split.batches - position) // self.plan.accum, epoch, parts.experiment.max_epochs
         )
+        self.burst.pause()
         started = time.perf_counter()
         wait = 0.0
         try:
@@ -142,20 +145,29 @@ class TrainLoop:
         split = parts.splits["train"]
         assert split.resident is not None
         self.inputs["order"] = parts.placement.put(np.asarray(split.resident.indices(epoch, parts.seed)))
-        nothing: tuple[Any, ...] = ()
-        pending: _Pending | None = None
-        for at in range(position, split.batches, self.plan.accum):
-            pending = self._step("resident", nothing, nothing, at, pending)
+        pending: Pending | None = None
+        at = position
+        while at < split.batches:
+            program = self._ready("resident", ())
+            pending = self._dispatch(program, (), (), at, self._count(split.batches - at), pending)
+            at = parts.position
             if self._boundary(epoch, pending):
                 pending = None
             if self.nitro.stop.pending():
                 break
         self._finish(pending, epoch)
 
+    def _count(self, batches: int) -> int:
+        """Steps of the next dispatch: up to the end of the epoch, of the hyperparameters' block, or a checkpoint."""
+        step = self.nitro.step
+        count = min(self.burst.size, batches // self.plan.accum, BLOCK - step % BLOCK)
+        every = self.nitro.parts.experiment.checkpoint_every_n_steps
+        return count if every is None else min(count, every - step % every)
+
     def _streamed_steps(self, epoch: int, position: int) -> float:
         parts, accum = self.nitro.parts, self.plan.accum
         split = parts.splits["train"]
-        pending: _Pending | None = None
+        pending: Pending | None = None
         with split.stream(
             epoch=epoch,
             seed=parts.seed,
@@ -172,7 +184,7 @@ class TrainLoop:
                 batches = tuple(item.device[1] for item in group)
                 parts.stream_state = group[-1].state
                 hosts = tuple(item.host for item in group) if parts.keep_host_batches else ()
-                pending = self._step(signature, batches, hosts, at, pending)
+                pending = self._dispatch(self._ready(signature, batches), batches, hosts, at, 1, pending)
                 at += accum
                 if self._boundary(epoch, pending):
                     pending = None
@@ -198,34 +210,79 @@ class TrainLoop:
 
         return prepare
 
-    def _step(
-        self, signature: Any, batches: tuple[Any, ...], hosts: tuple[Any, ...], position: int, pending: _Pending | None
-    ) -> _Pending:
-        """Dispatch one optimizer step, then read the one before it."""
-        nitro = self.nitro
-        if nitro.step // BLOCK != self._block:
+    def _ready(self, signature: Any, batches: tuple[Any, ...]) -> Program:
+        """The program for such batches, its inputs as the next step needs them."""
+        if self.nitro.step // BLOCK != self._block:
             self.refresh_rows()
         if self.plan.shares_wishes:
             self.inputs["wishes"] = self._wishes()
         program = self.programs.get(signature)
-        if program is None:
-            program = self._compile(signature, batches)
-        nitro.carry, readback, outputs = program(nitro.carry, batches, self.inputs)
-        nitro.parts.step += 1
-        self.steps_dispatched += 1
-        nitro.parts.position = position + self.plan.accum
-        current = _Pending(batches, nitro.step, position, readback, outputs, hosts)
+        return self._compile(signature, batches) if program is None else program
+
+    def _dispatch(
+        self,
+        program: Program,
+        batches: tuple[Any, ...],
+        hosts: tuple[Any, ...],
+        position: int,
+        count: int,
+        pending: Pending | None,
+    ) -> Pending:
+        """Dispatch `count` optimizer steps, then read those before them."""
+        nitro = self.nitro
+        outputs = None
+        if self._several:
+            nitro.carry, readback = program(nitro.carry, self._device_count(count), self.inputs)
+        else:
+            nitro.carry, readback, outputs = program(nitro.carry, batches, self.inputs)
+        first = nitro.step + 1
+        nitro.parts.step += count
+        self.steps_dispatched += count
+        nitro.parts.position = position + count * self.plan.accum
+        current = Pending(batches, first, position, count, readback, outputs, hosts)
         self._finish(pending, nitro.epoch)
         return current
+
+    @property
+    def _several(self) -> bool:
+        return self.nitro.parts.steps_per_dispatch == MOST_STEPS
+
+    def _device_count(self, count: int) -> Any:
+        if count not in self._counts:
+            self._counts[count] = self.nitro.parts.placement.put(np.int32(count))
+        return self._counts[count]
 
     def _compile(self, signature: Any, batches: tuple[Any, ...]) -> Program:
         nitro = self.nitro
         args = (nitro.carry, batches, self.inputs)
         self._decide_accumulation(args)
-        program = nitro.compile("train", build_train_step(self.plan), args, donate_argnums=(0,))
+        step = build_train_step(self.plan)
+        if self.plan.resident:
+            with Progress.phase("tracing the step"):
+                traced = step = trace_step(step, args)
+            self._decide_dispatch(traced.obstacle(nitro.parts.placement.devices[0].platform))
+            if self._several:
+                step, args = build_repeated_step(traced), (nitro.carry, self._device_count(1), self.inputs)
+                self.burst = Burst(MOST_STEPS)
+        else:
+            self._decide_dispatch("its batches come from the host")
+        program = nitro.compile("train", step, args, donate_argnums=(0,))
         self.session.note_train_shape(signature, self.programs, program)
         self.programs[signature] = program
         return program
+
+    def _decide_dispatch(self, obstacle: str | None) -> None:
+        """Settle how many steps a dispatch may hold: a resumed run keeps what it began with, where it can."""
+        parts = self.nitro.parts
+        before, count = parts.steps_per_dispatch, 1 if obstacle else MOST_STEPS
+        reason = obstacle or "the data is on the device"
+        if before == 1 and count > 1:
+            count, reason = 1, "as the run began"
+        elif before is not None and before > 1 and count == 1:
+            reason += "; the run began with several, to which this agrees in all but rounding"
+        parts.steps_per_dispatch = count
+        text = "1" if count == 1 else f"up to {count}"
+        parts.report.add("dispatch", [{"steps in one call": text, "because": reason}])
 
     def _decide_accumulation(self, args: tuple[Any, ...]) -> None:
         parts = self.nitro.parts
@@ -261,7 +318,7 @@ class TrainLoop:
         """A Device field was set on the live handle."""
         self.inputs["device"] = dict(self.nitro.parts.device)
 
-    def _boundary(self, epoch: int, pending: _Pending) -> bool:
+    def _boundary(self, epoch: int, pending: Pending) -> bool:
         """Write a checkpoint inside the epoch if one is due; True when that read `pending`."""
         nitro = self.nitro
         e = nitro.parts.experiment
@@ -279,71 +336,75 @@ class TrainLoop:
         self._last_saved = time.monotonic()
         self._save_wished = False
         self.session.save_resume_point(self.sums)
+        self.burst.pause()
         return True
 
-    def _finish(self, pending: _Pending | None, epoch: int) -> None:
-        """Read a step's numbers, act on a non-finite one, count and log it."""
+    def _finish(self, pending: Pending | None, epoch: int) -> None:
+        """Read the numbers of dispatched steps, act on a non-finite one, count and log them."""
         if pending is None:
             return
-        numbers = np.asarray(pending.readback)
-        loss = float(numbers[0])
-        if self.plan.check_divergence and not numbers[1]:
-            self._diverged(pending, epoch, loss)
-        first = 2
-        if self.plan.shares_wishes:
-            first = 3
-            self.nitro.stop.agree(int(numbers[2]) % SAVE)
-            self._save_wished = self._save_wished or numbers[2] >= SAVE
-        self.steps_finished += 1
-        self.sums.total += loss
-        self.sums.count += 1
-        nitro = self.nitro
-        e = nitro.parts.experiment
-        Progress.units(1, {"loss": loss})
-        if self.session.recorder.logger is None or pending.step % e.log_every_n_steps:
+        rows = pending.rows()
+        self.burst.finished(pending.count)
+        for index, numbers in enumerate(rows):
+            loss = float(numbers[0])
+            if self.plan.check_divergence and not numbers[1]:
+                self._diverged(pending, index, epoch, loss)
+            if self.plan.shares_wishes:
+                self.nitro.stop.agree(int(numbers[2]) % SAVE)
+                self._save_wished = self._save_wished or numbers[2] >= SAVE
+            self.steps_finished += 1
+            self.sums.total += loss
+            self.sums.count += 1
+            self._log(pending, pending.step + index, numbers, epoch)
+        Progress.units(pending.count, {"loss": loss})
+
+    def _log(self, pending: Pending, step: int, numbers: np.ndarray, epoch: int) -> None:
+        """One line of the log, for the steps that are to have one."""
+        if self.session.recorder.logger is None or step % self.nitro.parts.experiment.log_every_n_steps:
             return
-        line = {"loss": loss}
-        names = self.plan.names.names
-        for name, value in zip(names[first:], numbers[first:].tolist(), strict=True):
-            line[name] = value
+        first = 3 if self.plan.shares_wishes else 2
+        line = {"loss": float(numbers[0])}
+        line.update(zip(self.plan.names.names[first:], numbers[first:].tolist(), strict=True))
         if self.plan.outputs_to_host:
             line.update(self.session.host_train_metrics(pending.outputs, pending.hosts[-1]))
-        at = (pending.step - 1) % BLOCK
-        for name, values in self._logged_for(pending.step).items():
+        at = (step - 1) % BLOCK
+        for name, values in self._logged_for(step).items():
             line[name] = values[at]
-        self.session.log_metrics(line, step=pending.step, epoch=epoch, context="train")
+        self.session.log_metrics(line, step=step, epoch=epoch, context="train")
 
     def _logged_for(self, step: int) -> Mapping[str, list[float]]:
         """Schedule values by step; a block's last step is read when the next block's table is already there."""
         return self._logged if (step - 1) // BLOCK == self._block else self._previous
 
-    def _diverged(self, pending: _Pending, epoch: int, loss: float) -> None:
+    def _diverged(self, pending: Pending, index: int, epoch: int, loss: float) -> None:
         nitro = self.nitro
         accum = self.plan.accum
-        batch = pending.position if accum == 1 else f"{pending.position} to {pending.position + accum - 1}"
-        nitro.parts.step = pending.step - 1
-        nitro.parts.position = pending.position
+        step, position = pending.step + index, pending.position + index * accum
+        batch = position if accum == 1 else f"{position} to {position + accum - 1}"
+        nitro.parts.step = step - 1
+        nitro.parts.position = position
         what = f"the loss is {loss}" if not math.isfinite(loss) else "a gradient is not finite (the loss is)"
         raise DivergenceError(
             f"training diverged: {what}",
-            where=f"step {pending.step}, epoch {epoch}, batch {batch}",
-            why=f"{self._located(pending)}. The step was not applied: the weights in hand are the last good ones",
+            where=f"step {step}, epoch {epoch}, batch {batch}",
+            why=f"{self._located(pending.batches, step, position)}. The step was not applied: the weights in hand are "
+            "the last good ones",
             fix="resume from the last checkpoint with a lower learning rate or clipping (gradient_clip_norm), or look "
             "at the batch named; check_divergence = false trains on",
         )
 
-    def _located(self, pending: _Pending) -> str:
+    def _located(self, batches: tuple[Any, ...], step: int, position: int) -> str:
         """Where the step went wrong, by replaying it; a replay that fails says so instead of hiding the error."""
         if self.plan.manual:
             return "the step is the experiment's own, so it is not taken apart"
         nitro = self.nitro
         put = nitro.parts.placement.put
-        step, position = put((np.int32(pending.step - 1), np.int32(pending.position)))
-        carry = nitro.carry._replace(position=position, step=step)
-        inputs = {**self.inputs, "rows": nitro.parts.hyper.table((pending.step - 1) // BLOCK * BLOCK + 1, BLOCK)}
+        before, at = put((np.int32(step - 1), np.int32(position)))
+        carry = nitro.carry._replace(position=at, step=before)
+        inputs = {**self.inputs, "rows": nitro.parts.hyper.table((step - 1) // BLOCK * BLOCK + 1, BLOCK)}
         with Progress.phase("locating the divergence"):
             try:
-                found = locate_divergence(self.plan, carry, pending.batches, inputs)
+                found = locate_divergence(self.plan, carry, batches, inputs)
                 return f"the first value that is not finite is {found}"
             except Exception as error:
                 return f"replaying the step to find the place failed: {type(error).__name__}: {error}"

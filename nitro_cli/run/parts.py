@@ -33,7 +33,8 @@ class Parts:
 
     `experiment` holds the knobs of this run and the derived values; `device` the Device fields as arrays. `position`
     counts the micro-batches taken in the epoch `epoch`; `epoch_closed` says whether that epoch was validated and
-    recorded. `w0` is dropped once the anchors are made from it; `w0_source` says which loaded weights it was, if any.
+    recorded. `steps_per_dispatch` is the most steps of one call, None before the first. `w0` is dropped once the
+    anchors are made from it; `w0_source` says which loaded weights it was, if any.
     """
 
     experiment: Experiment
@@ -71,6 +72,7 @@ class Parts:
     stream_state: Any = None
     total_steps: int = 0
     width: int | None = None
+    steps_per_dispatch: int | None = None
 
     @property
     def keep_host_batches(self) -> bool:

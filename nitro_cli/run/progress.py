@@ -26,7 +26,7 @@ _VERBS = ("begin", "step", "end", "phase", "note", "line", "done")
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Draws the progress of a process. Every method must return quickly: `step` is called once per unit."""
+    """Draws the progress of a process. Every method must return quickly: `step` is called for every dispatch."""
 
     def begin(self, label: str, total: int, epoch: int, max_epochs: int) -> None:
         """A stretch of `total` units starts (0 when unknown): an epoch's training, or one pass over a split."""

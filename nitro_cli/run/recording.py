@@ -279,6 +279,7 @@ class Recorder:
             "epoch_loss": {"sum": sums.total, "count": sums.count},
             "batches": parts.splits["train"].batches,
             "accum": e.accum,
+            "steps_per_dispatch": parts.steps_per_dispatch,
             "total_steps": parts.total_steps,
             "log_bytes": self.log_bytes(),
             "derived": {name: None if hasattr(v, "dtype") else v for name, v in parts.derived.items()},

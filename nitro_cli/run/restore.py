@@ -136,6 +136,8 @@ def restore_source(parts: Parts, request: Request) -> None:
         parts.step, parts.epoch = meta["step"], meta["epoch"]
         parts.position, parts.epoch_closed = meta["position"], meta["epoch_closed"]
         parts.stream_state = meta.get("stream_state")
+        # Records of versions that knew one step only do not say.
+        parts.steps_per_dispatch = meta.get("steps_per_dispatch", 1)
         parts.epoch_sums = (meta["epoch_loss"]["sum"], meta["epoch_loss"]["count"])
 
 

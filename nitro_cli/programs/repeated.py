@@ -1,0 +1,89 @@
+"""Several optimizer steps in one dispatch, where the data is on the device.
+
+Each call of a compiled program costs the host as much as a small step costs the device. With resident data the host has
+nothing to hand over between two steps, so one program takes as many as it is told: a loop whose count is an argument.
+The same program serves every count, so how steps were grouped changes no bit of the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from nitro_cli.programs.accumulation import has_convolution
+from nitro_cli.programs.cache import fresh_trace
+
+__all__ = ["MOST_STEPS", "StepTrace", "build_repeated_step", "trace_step"]
+
+MOST_STEPS = 32
+"""Rows of the readback of one call: at 32 the cost of a call is a few microseconds a step."""
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """A train step traced once, for the decision and for the program.
+
+    Attributes:
+        jaxpr: the step as operations.
+        out_tree: structure of `(TrainState, readback, outputs)`.
+        numbers: length of the readback.
+    """
+
+    jaxpr: ClosedJaxpr
+    out_tree: Any
+    numbers: int
+
+    def obstacle(self, backend: str) -> str | None:
+        """Why steps of this program are dispatched one by one on `backend`; None where they need not be."""
+        if self.jaxpr.effects:
+            return "the step calls back into Python"
+        if backend == "cpu" and has_convolution(self.jaxpr):
+            return "a convolution in a loop is slow on cpu"
+        return None
+
+    def __call__(self, *args: Any) -> Any:
+        """The step itself, without tracing the experiment's hooks again."""
+        return jax.tree.unflatten(self.out_tree, jaxpr_as_fun(self.jaxpr)(*jax.tree.leaves(args)))
+
+
+def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:
+    """Trace what `build_train_step` gave for its arguments `(TrainState, batches, inputs)`."""
+
+    # A new function object, since JAX keeps traces by it.
+    def traced(*args: Any) -> Any:
+        return step(*args)
+
+    with fresh_trace():
+        jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(*args)
+    return StepTrace(jaxpr, jax.tree.structure(shapes), shapes[1].shape[0])
+
+
+def build_repeated_step(step: StepTrace) -> Any:
+    """The function to compile: `(TrainState, count, inputs) -> (TrainState, readbacks)`.
+
+    Args:
+        step: a step over resident data.
+
+    The function takes `count` steps, int32[], at most `MOST_STEPS`, and fewer where one of them sets `stopped`.
+    `readbacks` is f32[MOST_STEPS, numbers], a row a step; rows of steps that were not taken are zero.
+    """
+
+    def train_steps(carry: Any, count: jax.Array, inputs: Any) -> Any:
+        def go_on(loop: Any) -> jax.Array:
+            done, carry, _ = loop
+            return (done < count) & ~carry.stopped
+
+        def one(loop: Any) -> Any:
+            done, carry, rows = loop
+            carry, readback, _ = step(carry, (), inputs)
+            return done + 1, carry, jax.lax.dynamic_update_index_in_dim(rows, readback, done, 0)
+
+        start = jnp.zeros((), jnp.int32), carry, jnp.zeros((MOST_STEPS, step.numbers), jnp.float32)
+        _, carry, rows = jax.lax.while_loop(go_on, one, start)
+        return carry, rows
+
+    return train_steps
