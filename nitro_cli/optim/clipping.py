@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = ["clip_by_global_norm"]
+__all__ = ["clip_by_global_norm", "clip_factor"]
 
 
 def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[dict[str, jax.Array], jax.Array]:
@@ -23,12 +23,16 @@ def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple
     Returns:
         The clipped gradient, and the global norm before clipping (f32[], computed in at least float32).
     """
+    factor, norm = clip_factor(grads, threshold)
+    return {text: g * factor.astype(g.dtype) for text, g in grads.items()}, norm
+
+
+def clip_factor(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[jax.Array, jax.Array]:
+    """What `clip_by_global_norm` multiplies the gradient by, f32[], and the global norm before."""
     widened = [g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in grads.values()]
     norm = jnp.sqrt(sum((jnp.vdot(g, g).real for g in widened), jnp.float32(0.0)))
     limit = jnp.asarray(threshold, norm.dtype)
     keep = (limit <= 0) | (norm < limit)
     # 0 / 0 in the branch not taken would stop a run under jax_debug_nans
     divisor = jnp.where(keep, jnp.ones_like(norm), norm)
-
-    scale = jnp.where(keep, jnp.ones_like(norm), limit / divisor)
-    return {text: g * scale.astype(g.dtype) for text, g in grads.items()}, norm
+    return jnp.where(keep, jnp.ones_like(norm), limit / divisor), norm

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
 from nitro_cli.optim.anchors import anchor_arrays, anchor_checksums, anchored_groups
-from nitro_cli.optim.clipping import clip_by_global_norm
+from nitro_cli.optim.clipping import clip_factor
 from nitro_cli.optim.gradient_rules import PerturbRule, rule_fields, with_fields
 from nitro_cli.optim.group_rule import build_transformation
 from nitro_cli.optim.hyper import Hyper
@@ -77,6 +77,22 @@ class Optimizer:
             state[group] = transformation.init({leaf.text: flat[leaf.text] for leaf in self.layout.of_group(group)})
         return state
 
+    def clip(self, grads: Any, row: Any) -> tuple[jax.Array, jax.Array]:
+        """What the gradient is multiplied by for the norm to stay below the row's `clip_norm`, and that norm.
+
+        Args:
+            grads: tree like the parameters.
+            row: f32[K], this step's hyperparameters.
+
+        Returns:
+            The factor and the global norm before clipping, both f32[]; frozen leaves are not counted.
+        """
+        return clip_factor(self._trained(grads), row[self.hyper.column("clip_norm")])
+
+    def _trained(self, grads: Any) -> dict[str, jax.Array]:
+        gradient = self.layout.flatten(grads)
+        return {leaf.text: gradient[leaf.text] for leaf in self.layout.trained}
+
     def update(
         self,
         grads: Any,
@@ -87,6 +103,7 @@ class Optimizer:
         *,
         value: Any = None,
         device: Mapping[str, Any] | None = None,
+        clip: tuple[jax.Array, jax.Array] | None = None,
     ) -> tuple[Any, dict[str, Any], jax.Array]:
         """One step: clip by the global norm, update each group, decay. Traceable.
 
@@ -98,15 +115,15 @@ class Optimizer:
             anchors: of `anchors(w0)`; needed only when a group is anchored.
             value: the loss, f32[], for rules that read it.
             device: traced Device fields by name, for a level 2 hook that reads them.
+            clip: what `clip` gave for these gradients; None asks it.
 
         Returns:
             New parameters (frozen leaves untouched), new state, and the global gradient norm before clipping (f32[],
             frozen leaves not counted).
         """
         given, anchors = self.layout.flatten(params), anchors or {}
-        gradient = self.layout.flatten(grads)
-        trained = {leaf.text: gradient[leaf.text] for leaf in self.layout.trained}
-        clipped, norm = clip_by_global_norm(trained, row[self.hyper.column("clip_norm")])
+        factor, norm = self.clip(grads, row) if clip is None else clip
+        clipped = {text: g * factor.astype(g.dtype) for text, g in self._trained(grads).items()}
         e = self._e if not device else self._e.model_copy(update=dict(device))
         new, new_state = dict(given), {}
         for group in self.layout.groups:

@@ -7,7 +7,7 @@ the step, Device fields and anchors as arrays, the order of resident data as ind
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -81,6 +81,8 @@ class StepPlan:
         accum: micro-batches per optimizer step.
         scan: fold the micro-batches in a loop inside the program instead of writing them out.
         check_divergence: guard against non-finite losses and gradients.
+        branches: the guard leaves the update out by a branch, which costs nothing on a CPU; elsewhere a branch would
+            wait for the device, and both states are computed and one chosen.
         ema: keep an average of the parameters.
         resident: batches are gathered from arrays on the device.
         manual: the experiment's own `train_step` does the whole step.
@@ -99,6 +101,7 @@ class StepPlan:
     accum: int = 1
     scan: bool = False
     check_divergence: bool = True
+    branches: bool = False
     ema: bool = False
     resident: bool = False
     manual: bool = False
@@ -143,31 +146,26 @@ def _automatic_step(plan: StepPlan) -> Any:
             grads = plan.layout.keep(grads)
             outputs = plan.layout.rows(outputs, _batch_size(batches))
         loss = numbers["loss"]
-        new_params, new_opt, norm = optimizer.update(
-            grads,
-            carry.opt,
-            carry.params,
-            row,
-            inputs["anchors"],
-            value=loss if optimizer.wants_loss else None,
-            device=device_values(plan.hyper, inputs["device"], row),
-        )
-        step = carry.step + 1
-        new_ema = carry.ema
-        if plan.ema:
-            hyper = plan.hyper
-            new_ema = ema_update(
-                carry.ema,
-                new_params,
-                step,
-                row[hyper.column("ema_beta")],
-                row[hyper.column("ema_warmup")],
-                row[hyper.column("ema_every")],
+        clip = optimizer.clip(grads, row)
+
+        def updated(old: TrainState) -> TrainState:
+            params, opt, _ = optimizer.update(
+                grads,
+                old.opt,
+                old.params,
+                row,
+                inputs["anchors"],
+                value=loss if optimizer.wants_loss else None,
+                device=device_values(plan.hyper, inputs["device"], row),
+                clip=clip,
             )
-        new = TrainState(new_params, new_state, new_opt, new_ema, step, carry.position + plan.accum, carry.stopped)
+            step = old.step + 1
+            ema = _averaged(plan, old.ema, params, step, row)
+            return TrainState(params, new_state, opt, ema, step, old.position + plan.accum, old.stopped)
+
         # The norm is finite only if every gradient is, and clipping needs it anyway.
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        return *_finish(plan, carry, new, numbers, finite, inputs), outputs
+        finite = jnp.isfinite(loss) & jnp.isfinite(clip[1])
+        return *_finish(plan, carry, updated, numbers, finite, inputs), outputs
 
     return train_step
 
@@ -185,31 +183,42 @@ def _manual_step(plan: StepPlan) -> Any:
         returned = view.train_step(model, carry.params, opt, carry.state, **plan.routing.kwargs("train_step", batch))
         loss, params, state, opt, stats = split_step(returned, carry.params, carry.state, carry.opt)
         numbers = {"loss": loss, **stats}
-        step = carry.step + 1
-        ema = carry.ema
-        if plan.ema:
-            hyper = plan.hyper
-            beta, warmup, every = (row[hyper.column(name)] for name in ("ema_beta", "ema_warmup", "ema_every"))
-            ema = ema_update(carry.ema, params, step, beta, warmup, every)
-        new = TrainState(params, state, opt, ema, step, carry.position + 1, carry.stopped)
+
+        def updated(old: TrainState) -> TrainState:
+            step = old.step + 1
+            ema = _averaged(plan, old.ema, params, step, row)
+            return TrainState(params, state, opt, ema, step, old.position + 1, old.stopped)
+
         finite = jnp.isfinite(loss) & _leaves_finite(jax.tree.leaves(params))
-        return *_finish(plan, carry, new, numbers, finite, inputs), None
+        return *_finish(plan, carry, updated, numbers, finite, inputs), None
 
     return train_step
+
+
+def _averaged(plan: StepPlan, ema: PyTree, params: PyTree, step: jax.Array, row: jax.Array) -> PyTree:
+    """The average of the parameters after this step, if the run keeps one."""
+    if not plan.ema:
+        return ema
+    beta, warmup, every = (row[plan.hyper.column(name)] for name in ("ema_beta", "ema_warmup", "ema_every"))
+    return ema_update(ema, params, step, beta, warmup, every)
 
 
 def _finish(
     plan: StepPlan,
     old: TrainState,
-    new: TrainState,
+    updated: Callable[[TrainState], TrainState],
     numbers: Mapping[str, jax.Array],
     finite: jax.Array,
     inputs: Mapping[str, Any],
 ) -> tuple[TrainState, jax.Array]:
-    """Keep the old state where the step was not finite, and pack what the host reads."""
-    if plan.check_divergence:
-        good = finite & ~old.stopped
-        kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), new._replace(stopped=old.stopped), old)
+    """Update the state unless the step was not finite, and pack what the host reads."""
+    good = finite & ~old.stopped
+    if not plan.check_divergence:
+        new = updated(old)
+    elif plan.branches:
+        new = jax.lax.cond(good, updated, lambda old: old, old)._replace(stopped=old.stopped | ~finite)
+    else:
+        kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), updated(old), old)
         new = kept._replace(stopped=old.stopped | ~finite)
     rest = {name: value for name, value in numbers.items() if name != "loss"}
     if plan.shares_wishes:
