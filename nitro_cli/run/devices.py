@@ -141,8 +141,8 @@ class Placement:
         place = _spread if process_count() > 1 else jax.device_put
         return jax.tree.map(lambda leaf: place(leaf, layout.leaf(np.shape(leaf))), tree)
 
-    def put_batch(self, batch: Mapping[str, np.ndarray], size: int | None = None) -> dict[str, jax.Array]:
-        """Move one batch, its rows spread over the devices.
+    def put_batch(self, batch: Mapping[str, np.ndarray], size: int | None = None) -> dict[str, Any]:
+        """Move one batch, its rows spread over the devices; where these are the host itself it stays as it is.
 
         Args:
             batch: the fields; with several processes whole, or this process's rows of it.
@@ -150,6 +150,9 @@ class Placement:
         """
         if process_count() > 1:
             return {name: _spread_rows(array, self.sharded, size or len(array)) for name, array in batch.items()}
+        if self.layout is None and self.devices[0].platform == "cpu":
+            # The program reads host memory where it is; a copy made beforehand costs more than the whole call.
+            return {name: _canonical(array) for name, array in batch.items()}
         return jax.device_put(dict(batch), self.sharded)
 
     def put_each(self, value: np.generic) -> jax.Array:
@@ -166,6 +169,12 @@ class Placement:
         total = sum(leaf.nbytes for leaf in leaves)
         held = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
         return f"fsdp: {held:,} of {total:,} bytes on each device"
+
+
+def _canonical(array: np.ndarray) -> np.ndarray:
+    """The array in the dtype that JAX would give it."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def _of_all_processes(local: Sequence[jax.Device]) -> tuple[jax.Device, ...]:
@@ -192,7 +201,7 @@ def _spread(leaf: Any, sharding: Sharding) -> jax.Array:
         data = _spread(jax.random.key_data(leaf), sharding)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     whole = host_array(leaf)
-    whole = whole.astype(jax.dtypes.canonicalize_dtype(whole.dtype), copy=False)
+    whole = _canonical(whole)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
@@ -202,5 +211,5 @@ def _spread_rows(array: np.ndarray, sharding: Sharding, size: int) -> jax.Array:
     if len(array) == size:
         share = size // count
         array = array[jax.process_index() * share :][:share]
-    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    array = _canonical(array)
     return jax.make_array_from_process_local_data(sharding, array, (size, *array.shape[1:]))
