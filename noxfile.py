@@ -47,8 +47,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks; they print tables of ratios and judge nothing."""
-    session.install(".[test]")
+    """The benchmarks, with the frameworks nitro is compared with; they print tables of ratios and judge nothing."""
+    session.install(".[test,bench]")
     session.run("python", "benchmarks/run_all.py", *session.posargs)
 
 

@@ -13,6 +13,8 @@ SCRIPTS = (
     "light_commands.py",
     "checkpoint_cost.py",
     "bundle_call.py",
+    "growth.py",
+    "peers.py",
 )
 
 
