@@ -73,6 +73,7 @@ _ROOMS = {
     "programs": ("cache_reset", "cache_stats"),
     "run": (
         "Nitro",
+        "dry_run",
         "profile",
         "progress_counter",
         "progress_note",

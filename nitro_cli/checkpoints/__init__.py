@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.differences import tree_difference
     from nitro_cli.checkpoints.disk import check_disk, disk_need
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
-    from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine
+    from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_is_locked
     from nitro_cli.checkpoints.manifest import read_manifest
@@ -74,6 +74,7 @@ __all__ = [
     "tree_difference",
     "verify",
     "verify_record",
+    "without_quarantine",
     "write_record",
 ]
 
@@ -82,7 +83,7 @@ _MODULES = {
     "averaging": ("average", "average_checkpoints"),
     "disk": ("check_disk", "disk_need"),
     "entries": ("Manifest", "ManifestEntry", "RunInfo", "latest_entry"),
-    "fallback": ("load_with_fallback", "quarantine"),
+    "fallback": ("load_with_fallback", "quarantine", "without_quarantine"),
     "leaves": ("LeafSpec", "host_arrays", "record_bytes"),
     "locks": ("run_is_locked",),
     "manifest": ("read_manifest",),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,19 @@ from .rebuilding import quarantine_path
 from .record import Record, read_record
 from .references import CheckpointRef
 
-__all__ = ["load_with_fallback", "quarantine"]
+__all__ = ["load_with_fallback", "quarantine", "without_quarantine"]
+
+_sets_aside: ContextVar[bool] = ContextVar("sets_aside", default=True)
+
+
+@contextlib.contextmanager
+def without_quarantine() -> Iterator[None]:
+    """While inside, `load_with_fallback` passes damaged checkpoints over and leaves them where they are."""
+    before = _sets_aside.set(False)
+    try:
+        yield
+    finally:
+        _sets_aside.reset(before)
 
 
 def load_with_fallback(
@@ -24,9 +38,9 @@ def load_with_fallback(
 ) -> tuple[Record, CheckpointRef, int]:
     """Load a checkpoint, verified.
 
-    When `ref` was named as a run's latest and does not verify, it is quarantined and the next older one is taken,
-    with a warning that says how many steps that loses. A checkpoint named by its path or as the best has no
-    stand-in.
+    When `ref` was named as a run's latest and does not verify, it is quarantined (see `without_quarantine`) and the
+    next older one is taken, with a warning that says how many steps that loses. A checkpoint named by its path or as
+    the best has no stand-in.
 
     Args:
         ref: from `resolve_source`.
@@ -90,6 +104,8 @@ def _used(ref: CheckpointRef, entry: ManifestEntry, problems: list[str]) -> tupl
 
 
 def _set_aside(root: Path, entry: ManifestEntry) -> None:
+    if not _sets_aside.get():
+        return
     try:
         quarantine(root, entry)
     except StorageError as error:

@@ -2,6 +2,7 @@
 
 from nitro_cli.run.devices import DeviceReport, setup_devices
 from nitro_cli.run.distributed import setup_distributed
+from nitro_cli.run.dry_run import DiskNeed, DryRun, ProgramUse, dry_run
 from nitro_cli.run.facts import fields_by_kind, versions
 from nitro_cli.run.handle import Nitro, set_exporter, train
 from nitro_cli.run.peers import watched
@@ -23,15 +24,19 @@ from nitro_cli.run.stopping import StopRule
 __all__ = [
     "Band",
     "DeviceReport",
+    "DiskNeed",
+    "DryRun",
     "Nitro",
     "NothingToSave",
     "Phase",
     "PhaseName",
     "PhaseTime",
     "Profile",
+    "ProgramUse",
     "Reporter",
     "SetupReport",
     "StopRule",
+    "dry_run",
     "fields_by_kind",
     "flatten",
     "is_main",

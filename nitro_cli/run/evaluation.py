@@ -81,6 +81,18 @@ class Evaluator:
             Progress.call("end", results)
         return results
 
+    def prepare(self, split_name: str, params: Any, state: Any) -> None:
+        """Compile what a pass over a split needs, by taking its first batch through it, metrics on the host left out.
+
+        A last batch that is shorter than the others costs programs for device metrics and loss that are not made here.
+        """
+        split, parts = self._split(split_name), self._parts
+        item = self._prepare(split.batch_size)(0, split.example)
+        device = parts.device_now()
+        outputs = self._forward(params, state, item, device)
+        real = batch_length(split.example)
+        self._on_device(_Accumulators(parts, split), outputs, item, device, real, split.batch_size)
+
     def predict(self, data: Any, params: Any, state: Any) -> Any:
         """Outputs of one batch as host arrays, or lazily of each batch of an iterable.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,14 +114,37 @@ class TrainLoop:
             epoch, position = epoch + 1, 0
         return "completed"
 
+    def prepare(self) -> Program:
+        """Compile the program of the first steps, taking none."""
+        parts = self.nitro.parts
+        split = parts.splits["train"]
+        self._enter(parts.position)
+        if self.plan.resident:
+            self._order(max(parts.epoch, 1))
+            return self._ready("resident", ())
+        prepared = [self._prepare()(index, split.example) for index in range(self.plan.accum)]
+        return self._ready(_signature(prepared), tuple(batch for _, batch in prepared))
+
+    def _enter(self, position: int) -> None:
+        """Stand before the micro-batch `position` of an epoch."""
+        parts = self.nitro.parts
+        parts.position = position
+        fresh = parts.placement.put((np.asarray(position, np.int32), np.zeros((), bool)))
+        self.nitro.carry = self.nitro.carry._replace(position=fresh[0], stopped=fresh[1])
+
+    def _order(self, epoch: int) -> None:
+        """Move the order of an epoch over resident data to the device."""
+        parts = self.nitro.parts
+        resident = parts.splits["train"].resident
+        assert resident is not None
+        self.inputs["order"] = parts.placement.put(np.asarray(resident.indices(epoch, parts.seed)))
+
     def _train_epoch(self, epoch: int, position: int) -> float:
         nitro, parts = self.nitro, self.nitro.parts
         split = parts.splits["train"]
         if position == 0:
             self.sums = EpochSums()
-        parts.position = position
-        fresh = parts.placement.put((np.asarray(position, np.int32), np.zeros((), bool)))
-        nitro.carry = nitro.carry._replace(position=fresh[0], stopped=fresh[1])
+        self._enter(position)
         nitro.set_phase(Phase(PhaseName.TRAINING))
         Progress.call(
             "begin", "train", (split.batches - position) // self.plan.accum, epoch, parts.experiment.max_epochs
@@ -143,8 +166,7 @@ class TrainLoop:
     def _resident_steps(self, epoch: int, position: int) -> None:
         parts = self.nitro.parts
         split = parts.splits["train"]
-        assert split.resident is not None
-        self.inputs["order"] = parts.placement.put(np.asarray(split.resident.indices(epoch, parts.seed)))
+        self._order(epoch)
         pending: Pending | None = None
         at = position
         while at < split.batches:
@@ -180,7 +202,7 @@ class TrainLoop:
             at = position
             while at < split.batches:
                 group = tuple(_take(items, split.name, at + i) for i in range(accum))
-                signature = group[0].device[0] if accum == 1 else tuple(item.device[0] for item in group)
+                signature = _signature([item.device for item in group])
                 batches = tuple(item.device[1] for item in group)
                 parts.stream_state = group[-1].state
                 hosts = tuple(item.host for item in group) if parts.keep_host_batches else ()
@@ -418,6 +440,11 @@ class TrainLoop:
         self.session.close_epoch(epoch, self.sums, metrics, wait, stop_reason="early_stop" if stop else None)
         self._last_saved = time.monotonic()
         return stop
+
+
+def _signature(prepared: Sequence[tuple[Any, Any]]) -> Any:
+    """What a program is known by: the shapes and dtypes of the micro-batches of a step."""
+    return prepared[0][0] if len(prepared) == 1 else tuple(signature for signature, _ in prepared)
 
 
 def _take(items: Iterator[Any], split: str, index: int) -> Any:

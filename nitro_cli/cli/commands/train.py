@@ -10,7 +10,7 @@ import typer
 from nitro_cli.cli.knob_flags import given, with_knob_flags
 from nitro_cli.cli.options import CacheDir, ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
-from nitro_cli.errors import ExitCode
+from nitro_cli.errors import ConfigError, ExitCode
 
 __all__ = ["run"]
 
@@ -48,6 +48,9 @@ W0 = Annotated[
 ]
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="A tiny run of this experiment, end to end, in a temporary folder.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Resolve, build and compile; tell what training would do and cost.")
 ]
 
 
@@ -89,6 +92,7 @@ def run(
     restore_optimizer: RestoreOptimizer = False,
     w0: W0 = "build_model",
     smoke: Smoke = False,
+    dry_run: DryRunOption = False,
     cache_dir: CacheDir = None,
     distributed: Distributed = False,
     coordinator: Coordinator = None,
@@ -99,7 +103,8 @@ def run(
     """Train an experiment.
 
     Ends with the history table, where the run is, and what to do next. Exit codes: 0 completed or stopped early, 6
-    diverged, 75 stopped by a signal or --max-time with the state saved, 130 stopped by Ctrl-C.
+    diverged, 75 stopped by a signal or --max-time with the state saved, 130 stopped by Ctrl-C. With --dry-run nothing
+    is trained, and nothing is written but compiled programs into the cache.
     """
     words = {
         "resume": resume,
@@ -114,19 +119,27 @@ def run(
 
         joined = joined_processes(output, distributed, coordinator, processes, process_index)
     with joined:
-        return _trained(output, (experiment, preset, sets or (), unsets or (), given(knobs)), smoke, cache_dir, words)
+        return _trained(
+            output, (experiment, preset, sets or (), unsets or (), given(knobs)), smoke, dry_run, cache_dir, words
+        )
 
 
 def _trained(
-    output: Output, names: tuple[Any, ...], smoke: bool, cache_dir: str | None, words: dict[str, Any]
+    output: Output, names: tuple[Any, ...], smoke: bool, dry_run: bool, cache_dir: str | None, words: dict[str, Any]
 ) -> ExitCode | int:
     from nitro_cli.registry import resolve
 
+    if smoke and dry_run:
+        raise ConfigError("--smoke trains, and --dry-run trains nothing", fix="give one of them")
     resolved = resolve(*names)
     if smoke:
         from nitro_cli.cli.smoke import smoke_one, tell_smoke
 
         return tell_smoke(output, [smoke_one(output, resolved)])
+    if dry_run:
+        from nitro_cli.cli.dry_run import dry_run_resolved
+
+        return dry_run_resolved(output, resolved, cache_dir=cache_dir, **words)
     from nitro_cli.cli.training import train_resolved
 
     return train_resolved(

@@ -1,0 +1,231 @@
+"""What training would do: everything is resolved, built and compiled, no step is taken and no run is made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import jax
+import numpy as np
+
+from nitro_cli.checkpoints import Retention, check_disk, disk_need, record_bytes, without_quarantine
+from nitro_cli.experiment import Checkpointer, Experiment
+from nitro_cli.programs import CacheStats, Program, cache_stats
+from nitro_cli.run.evaluation import Evaluator
+from nitro_cli.run.handle import Nitro
+from nitro_cli.run.loop import TrainLoop
+from nitro_cli.run.peers import watched
+from nitro_cli.run.report import SetupReport
+from nitro_cli.run.step_plan import step_plan
+from nitro_cli.tracking import open_logger
+
+if TYPE_CHECKING:
+    from nitro_cli.run.training import TrainingSession
+
+__all__ = ["DiskNeed", "DryRun", "ProgramUse", "dry_run"]
+
+
+@dataclass(frozen=True)
+class ProgramUse:
+    """The programs of one name: how many XLA compiled now, and how many were taken from a cache.
+
+    Attributes:
+        name: `init` (parameters, optimizer state), `train`, `eval`, `metrics`, `eval loss`.
+        compiled: compiled now; in the persistent cache from now on, unless they call back into Python.
+        from_disk: taken from the persistent cache.
+        from_memory: compiled before in this process.
+        seconds: compiling and loading.
+        flops: floating-point operations of one call; None for `init` and where the backend does not say.
+        peak_bytes: the most device memory during a call, likewise.
+        callback: whether it calls back into Python, and so is compiled by every process.
+    """
+
+    name: str
+    compiled: int
+    from_disk: int
+    from_memory: int
+    seconds: float
+    flops: float | None = None
+    peak_bytes: int | None = None
+    callback: bool = False
+
+
+@dataclass(frozen=True)
+class DiskNeed:
+    """What checkpoints will take.
+
+    Attributes:
+        place: the run directory.
+        bytes_per_checkpoint: of one.
+        checkpoints: the most that are on disk at once, the one being written and a resume point included; None where
+            the rule has no bound, or is the experiment's own.
+        bytes: of all those.
+        free: of the file system.
+    """
+
+    place: Path
+    bytes_per_checkpoint: int
+    checkpoints: int | None
+    bytes: int | None
+    free: int
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What `dry_run` found.
+
+    Attributes:
+        report: what setup decided, with what compiling decided.
+        parameters, parameter_bytes: of the model.
+        state_bytes: of all that a step replaces: parameters, layer state, optimizer state, EMA.
+        step: optimizer steps already taken, by the checkpoint that training would go on from.
+        total_steps, steps_per_epoch: optimizer steps.
+        flops_per_step: of one optimizer step on one device; what a loop inside the program repeats is counted once.
+        peak_bytes: predicted peak of memory on the first device; None where the backend does not say.
+        programs: those that training needs up to its first validation.
+        disk: what checkpoints will take; None without a checkpointer.
+    """
+
+    report: SetupReport
+    parameters: int
+    parameter_bytes: int
+    state_bytes: int
+    step: int
+    total_steps: int
+    steps_per_epoch: int
+    flops_per_step: float | None
+    peak_bytes: int | None
+    programs: tuple[ProgramUse, ...]
+    disk: DiskNeed | None
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain data."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("report", "programs", "disk")}
+        disk = None if self.disk is None else asdict(self.disk)
+        programs = [asdict(program) for program in self.programs]
+        return {**plain, "programs": programs, "disk": disk, "report": self.report.as_json()}
+
+
+class _NoSession:
+    """Stands where a training session would: no run is there to be told of anything."""
+
+    def note_train_shape(self, *told: object) -> None:
+        """Nobody wants to know."""
+
+
+def dry_run(e: Experiment, **keywords: Any) -> DryRun:
+    """Resolve, build and compile what `train(e, **keywords)` would, and say what it comes to.
+
+    The programs of the first step and of validation are compiled, and so are in the program cache afterwards; the
+    validation programs also take one batch. Nothing else is written: no run, no lock, no log.
+
+    Args:
+        e: the experiment.
+        **keywords: the keywords of `Nitro`.
+
+    Raises:
+        NitroError: what `train` would raise up to its first step.
+    """
+    before = cache_stats()
+    with without_quarantine():
+        nitro = Nitro(e, **keywords)
+    try:
+        nitro.check_trainable()
+        parts = nitro.parts
+        # Opening a logger writes nothing, and misses what is not installed.
+        open_logger(parts.experiment.logger, nitro.run_dir / "dry-run" / "metrics.jsonl")
+        disk = _disk_need(nitro)
+        with watched():
+            loop = TrainLoop(nitro, cast("TrainingSession", _NoSession()), step_plan(parts))
+            train = loop.prepare()
+            if "val" in parts.splits:
+                Evaluator(parts, nitro.compile).prepare("val", nitro.eval_params(), nitro.carry.state)
+    finally:
+        nitro.release()
+    leaves = jax.tree.leaves(nitro.params)
+    split = parts.splits["train"]
+    return DryRun(
+        report=parts.report,
+        parameters=sum(int(np.prod(leaf.shape)) for leaf in leaves),
+        parameter_bytes=sum(leaf.nbytes for leaf in leaves),
+        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(nitro.carry)),
+        step=nitro.step,
+        total_steps=parts.total_steps,
+        steps_per_epoch=split.batches // parts.experiment.accum,
+        flops_per_step=train.cost.flops,
+        peak_bytes=_peak_bytes(nitro, train, loop.inputs),
+        programs=_uses(before, cache_stats(), nitro.programs),
+        disk=disk,
+    )
+
+
+def _uses(before: CacheStats, after: CacheStats, programs: dict[str, Program]) -> tuple[ProgramUse, ...]:
+    uses = []
+    for name, now in after.by_name.items():
+        then = before.by_name.get(name, type(now)())
+        counts = (now.misses - then.misses, now.disk_hits - then.disk_hits, now.hits - then.hits)
+        if not any(counts):
+            continue
+        # Two small programs are called `init`: what they cost is no figure of a run.
+        program = programs.get(name) if name != "init" else None
+        cost = {} if program is None else {"flops": program.cost.flops, "peak_bytes": program.cost.peak_bytes}
+        callback = program is not None and program.has_callback
+        uses.append(ProgramUse(name, *counts, now.seconds - then.seconds, callback=callback, **cost))  # type: ignore[arg-type]
+    return tuple(uses)
+
+
+def _peak_bytes(nitro: Nitro, train: Program, inputs: dict[str, Any]) -> int | None:
+    """The most that any program needs, beside what is on the device while it runs and is not among its arguments."""
+    if train.cost.peak_bytes is None:
+        return None
+    parts = nitro.parts
+    split = parts.splits["train"]
+    staged = 0
+    if "arrays" not in inputs:
+        batch = sum(v.nbytes for k, v in split.example.items() if k in parts.routing.device_fields)
+        staged = split.prefetch.device_batches * batch // parts.placement.count
+    held = _on_first_device((nitro.carry, inputs))
+    needs = [train.cost.peak_bytes + staged]
+    arguments = _on_first_device((nitro.eval_params(), nitro.carry.state))
+    forward = nitro.programs.get("eval")
+    if forward is not None and forward.cost.peak_bytes is not None:
+        needs.append(forward.cost.peak_bytes + held - arguments)
+    return max(needs)
+
+
+def _on_first_device(tree: Any) -> int:
+    """Bytes of a tree's arrays on the first device of this process; host arrays will be there too."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        shards = getattr(leaf, "addressable_shards", None)
+        total += shards[0].data.nbytes if shards else getattr(leaf, "nbytes", 0)
+    return total
+
+
+def _disk_need(nitro: Nitro) -> DiskNeed | None:
+    """What retention will need.
+
+    Raises:
+        StorageError: the disk is too small, as at the start of a run.
+    """
+    parts, monitor = nitro.parts, nitro.parts.monitor
+    e = parts.experiment
+    if e.checkpointer is None:
+        return None
+    carry = nitro.carry
+    held = jax.tree.leaves((carry.params, carry.state, carry.opt, carry.ema))
+    held += [value for value in parts.derived.values() if isinstance(value, np.ndarray)]
+    each = record_bytes({str(index): leaf for index, leaf in enumerate(held)})
+    count = need = None
+    if isinstance(e.checkpointer, Checkpointer):
+        words = (monitor.metric, monitor.mode) if monitor is not None else (None, None)
+        retention = Retention.of(e.checkpointer, *words)
+        check_disk(nitro.run_dir, retention, each, e.max_epochs)
+        count, need = retention.capacity(e.max_epochs), disk_need(retention, each, e.max_epochs)
+    place = nitro.run_dir.absolute()
+    while not os.path.exists(place) and place != place.parent:
+        place = place.parent
+    return DiskNeed(nitro.run_dir, each, count, need, shutil.disk_usage(place).free)
