@@ -20,6 +20,8 @@ pytest.register_assert_rewrite("tests.faults.outcome")
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUBJECT = "tests.faults.subject:Subject"
 SERVERS = 2
+ONE, SEVERAL = 0.0, 60.0
+"""Seconds of a call of the training program: every step is one, or as many steps as fit before a checkpoint."""
 
 
 class Victims:
@@ -43,7 +45,11 @@ class Victims:
         self.pool = ThreadPoolExecutor(SERVERS)
 
     def run(self, cwd: Path, *words: str, **request: Any) -> int:
-        """Run one command in `cwd`, made if it is not there; return how it ended (-9 when killed)."""
+        """Run one command in `cwd`, made if it is not there; return how it ended (-9 when killed).
+
+        Steps come in calls of `SEVERAL` unless the request says otherwise.
+        """
+        request = {"call_seconds": SEVERAL, **request}
         cwd.mkdir(parents=True, exist_ok=True)
         server = self._servers.get()
         try:
@@ -96,7 +102,7 @@ def victims(child_environment: dict[str, str]) -> Iterator[Victims]:
 
 @pytest.fixture(scope="session")
 def uninterrupted(victims: Victims, fast_place: Path) -> Path:
-    """A working directory with one whole run of the subject, and the instants it passed in `instants`."""
+    """A working directory with one whole run of the subject, a step in each call, and its instants in `instants`."""
     place = fast_place / "uninterrupted"
-    assert victims.run(place, "train", SUBJECT) == 0, (place / "said").read_text()
+    assert victims.run(place, "train", SUBJECT, call_seconds=ONE) == 0, (place / "said").read_text()
     return place

@@ -19,7 +19,7 @@ from nitro_cli.errors import ExitCode
 from tests.faults.conftest import Victims
 from tests.faults.outcome import assert_equal, outcome
 from tests.faults.test_corrupt_records import file_of, flip
-from tests.faults.test_kill_matrix import ROOT, numbered, place_of
+from tests.faults.test_kill_matrix import ROOT
 
 EXPERIMENT = "from tests.faults.subject import Subject as Base\n\n\nclass Subject(Base):\n    pass\n"
 
@@ -30,9 +30,8 @@ def test_a_project_that_moved_to_other_absolute_paths_resumes_to_the_same_end(
     old, new = fast_place / "machine-a" / "project", fast_place / "machine-b" / "elsewhere"
     old.mkdir(parents=True)
     (old / "experiment.py").write_text(EXPERIMENT)
-    at = place_of(numbered(uninterrupted), "after step", 7)
     words = ("train", f"{old}/experiment.py:Subject", "--run-dir", f"{old}/runs/Subject")
-    assert victims.run(old, *words, at=at, numbers=[signal.SIGTERM]) == 75, (old / "said").read_text()
+    assert victims.run(old, *words, at=["after step", 6], numbers=[signal.SIGTERM]) == 75, (old / "said").read_text()
     new.parent.mkdir()
     shutil.move(old, new)
     assert victims.run(new, "resume", str(ROOT), instants=False) == 0, (new / "said").read_text()

@@ -7,12 +7,13 @@ import random
 import signal
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nitro_cli.checkpoints import CheckpointRef, resolve_resume, verify
 from nitro_cli.errors import NitroWarning
-from tests.faults.conftest import SUBJECT, Victims
+from tests.faults.conftest import ONE, SEVERAL, SUBJECT, Victims
 from tests.faults.outcome import assert_equal, outcome
 
 ROOT = Path("runs/Subject")
@@ -39,12 +40,6 @@ def numbered(place: Path) -> list[str]:
     return (place / "instants").read_text().splitlines()
 
 
-def place_of(labels: list[str], label: str, which: int) -> int:
-    """The number of the `which`-th instant called `label`."""
-    found = [number for number, other in enumerate(labels, 1) if other == label]
-    return found[min(which, len(found)) - 1]
-
-
 def finish(victims: Victims, place: Path) -> None:
     """Do what a scheduler does next: resume where there is a checkpoint, begin again where there is none."""
     root = place / ROOT
@@ -65,9 +60,12 @@ def resume_point(root: Path) -> CheckpointRef | None:
         return resolve_resume("auto", root) if root.is_dir() else None
 
 
-def check_one(victims: Victims, place: Path, reference: Path, request: dict[str, object]) -> None:
+def check_one(victims: Victims, place: Path, reference: Path, request: dict[str, Any]) -> None:
     """One kill: what is left loads, and the run comes to the same end."""
     code = victims.run(place, "train", SUBJECT, **request)
+    if isinstance(request["at"], list):
+        label, which = request["at"]
+        assert numbered(place).count(label) >= which, "the run never came there"
     said = (place / "said").read_text()
     root = place / ROOT
     if request.get("numbers") == [signal.SIGTERM]:
@@ -89,26 +87,28 @@ def check_one(victims: Victims, place: Path, reference: Path, request: dict[str,
 def test_a_run_cut_at_each_kind_of_instant_comes_to_the_same_end(
     victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int]
 ) -> None:
-    labels = numbered(uninterrupted)
     chosen = INSTANTS if numbers == [signal.SIGKILL] else [*INSTANTS[:6:2], *INSTANTS[6::3], ("after manifest", 1)]
     jobs = []
     for label, which in chosen:
         place = fast_place / f"{numbers[0]}-{label.replace(' ', '-')}-{which}"
-        request = {"at": place_of(labels, label, which), "numbers": numbers}
+        request = {"at": [label, which], "numbers": numbers}
         jobs.append((label, victims.pool.submit(check_one, victims, place, uninterrupted, request)))
     for label, job in jobs:
         assert job.exception() is None, f"{label}: {job.exception()!r}"
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seconds", [ONE, SEVERAL], ids=["a step a call", "steps a call"])
 @pytest.mark.parametrize("numbers", [[signal.SIGKILL], [signal.SIGTERM]], ids=["kill", "terminate"])
 def test_a_run_cut_at_every_instant_comes_to_the_same_end(
-    victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int]
+    victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int], seconds: float
 ) -> None:
+    whole = fast_place / f"every-{numbers[0]}-{seconds}"
+    assert victims.run(whole, "train", SUBJECT, call_seconds=seconds) == 0
     jobs = {}
-    for at, label in enumerate(numbered(uninterrupted), 1):
-        place = fast_place / f"every-{numbers[0]}-{at}"
-        request = {"at": at, "numbers": numbers}
+    for at, label in enumerate(numbered(whole), 1):
+        place = fast_place / f"every-{numbers[0]}-{seconds}-{at}"
+        request = {"at": at, "numbers": numbers, "call_seconds": seconds}
         jobs[f"{at}: {label}"] = victims.pool.submit(check_one, victims, place, uninterrupted, request)
     failed = {name: repr(job.exception()) for name, job in jobs.items() if job.exception() is not None}
     assert len(jobs) > 100

@@ -10,7 +10,7 @@ import pytest
 
 from nitro_cli.checkpoints import resolve_resume, runs, verify
 from tests.faults.conftest import SUBJECT, Victims
-from tests.faults.test_kill_matrix import ROOT, numbered, place_of
+from tests.faults.test_kill_matrix import ROOT
 
 CODES = {signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGINT: 130}
 
@@ -62,12 +62,8 @@ def test_under_json_the_process_that_leaves_says_so_in_json(victims: Victims, tm
     assert "nothing to save" in line["what"]
 
 
-def test_a_signal_in_the_compile_of_a_resumed_run_leaves_the_run_as_it_was(
-    victims: Victims, tmp_path: Path, uninterrupted: Path
-) -> None:
-    labels = numbered(uninterrupted)
-    at = place_of(labels, "after step", 7)
-    assert victims.run(tmp_path, "train", SUBJECT, at=at, numbers=[signal.SIGTERM]) == 75
+def test_a_signal_in_the_compile_of_a_resumed_run_leaves_the_run_as_it_was(victims: Victims, tmp_path: Path) -> None:
+    assert victims.run(tmp_path, "train", SUBJECT, at=["after step", 6], numbers=[signal.SIGTERM]) == 75
     root = tmp_path / ROOT
     before = resolve_resume("auto", root)
     prepare = STUCK_COMPILE.format(purpose="train")
@@ -93,14 +89,12 @@ def test_a_signal_in_the_compile_of_a_resumed_run_leaves_the_run_as_it_was(
 def test_a_signal_in_a_step_an_evaluation_or_a_save_finishes_it_and_saves(
     victims: Victims,
     tmp_path: Path,
-    uninterrupted: Path,
     number: signal.Signals,
     code: int,
     instant: str,
     which: int,
 ) -> None:
-    at = place_of(numbered(uninterrupted), instant, which)
-    assert victims.run(tmp_path, "train", SUBJECT, at=at, numbers=[number]) == code
+    assert victims.run(tmp_path, "train", SUBJECT, at=[instant, which], numbers=[number]) == code
     assert "the state is saved" in (tmp_path / "said").read_text()
     (summary,) = runs(tmp_path / ROOT)
     assert summary.status == "requested"

@@ -19,7 +19,7 @@ from nitro_cli.errors import ExitCode, NitroWarning, StorageError
 from tests.faults.conftest import SUBJECT, Victims
 from tests.faults.outcome import assert_equal, outcome
 from tests.faults.subject import Subject
-from tests.faults.test_kill_matrix import ROOT, numbered, place_of, resume_point
+from tests.faults.test_kill_matrix import ROOT, resume_point
 
 
 @pytest.fixture(autouse=True)
@@ -216,12 +216,12 @@ def test_a_second_resume_of_a_run_at_work_is_refused(victims: Victims, uninterru
 
 COPIES = """
 import shutil
-numbers = {numbers!r}
+instants = {instants!r}
 tick = clock.tick
 def copying(label):
     tick(label)
-    if clock.count in numbers:
-        shutil.copytree("runs", f"copy-{{clock.count}}/runs", symlinks=True)
+    if (label, clock.seen[label]) in instants:
+        shutil.copytree("runs", f"copy-{{label}}/runs".replace(" ", "-"), symlinks=True)
 clock.tick = copying
 """
 
@@ -229,13 +229,12 @@ clock.tick = copying
 def test_a_directory_copied_while_its_run_writes_resumes_elsewhere_to_the_same_end(
     victims: Victims, fast_place: Path, uninterrupted: Path
 ) -> None:
-    place, labels = fast_place / "copied", numbered(uninterrupted)
+    place = fast_place / "copied"
     instants = [("before step", 7), ("after write", 3), ("after rename", 4), ("after manifest", 4), ("log", 12)]
-    numbers = [place_of(labels, label, which) for label, which in instants]
-    assert victims.run(place, "train", SUBJECT, prepare=COPIES.format(numbers=numbers)) == 0
+    assert victims.run(place, "train", SUBJECT, prepare=COPIES.format(instants=instants)) == 0
     shutil.rmtree(place / "runs")
     copies = sorted(place.glob("copy-*"))
-    assert len(copies) == len(numbers)
+    assert len(copies) == len(instants)
 
     def go_on(copy: Path) -> None:
         # Steps go on while the first checkpoint is written, so that there may be none yet.

@@ -1,9 +1,10 @@
 """Forks children that each run one `nitro` command and meet a signal at a chosen instant of it.
 
 A program of its own: it imports JAX and orbax once and starts no backend, so that a child costs a second.
-Reads one JSON request per line: `words`, `cwd`, `at` (which instant, 0 for none), `numbers` (the signals sent then),
-`seconds` (send them this long after the command began instead), `environment`. Answers with the exit code; what the
-child wrote is in `<cwd>/said`, the instants it passed in `<cwd>/instants`, the steps committed in `<cwd>/committed`.
+Reads one JSON request per line: `words`, `cwd`, `at` (which instant: its number, or its label and which of those, none
+by default), `numbers` (the signals sent then), `seconds` (send them this long after the command began instead),
+`call_seconds` (what a call of the training program may take), `environment`. Answers with the exit code; what the child
+wrote is in `<cwd>/said`, the instants it passed in `<cwd>/instants`, the steps committed in `<cwd>/committed`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,24 @@ class Clock:
     """Counts the instants of a command, and strikes at one of them."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        self.at = request.get("at", 0)
+        self.at = request.get("at")
         self.numbers = request.get("numbers", [signal.SIGKILL])
         self.count = 0
+        self.seen: dict[str, int] = {}
         self.lock = threading.Lock()
         self.file = os.open("instants", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def tick(self, label: str) -> None:
         with self.lock:
+            strikes = self.strikes_next(label)
             self.count += 1
-            count = self.count
+            self.seen[label] = self.seen.get(label, 0) + 1
             os.write(self.file, f"{label}\n".encode())
-        if count == self.at:
+        if strikes:
             self.strike()
+
+    def strikes_next(self, label: str) -> bool:
+        return self.at in (self.count + 1, [label, self.seen.get(label, 0) + 1])
 
     def strike(self) -> None:
         for number in self.numbers:
@@ -91,7 +97,7 @@ def instrument(clock: Clock) -> None:
         clock.tick("after deletion")
 
     def write_text(writer: Any, line: str) -> None:
-        if clock.count + 1 == clock.at and clock.numbers == [signal.SIGKILL]:
+        if clock.strikes_next("log") and clock.numbers == [signal.SIGKILL]:
             writer.size()
             with open(writer.path, "ab") as torn:
                 torn.write(line.encode()[: len(line) // 2])
@@ -113,6 +119,8 @@ def instrument(clock: Clock) -> None:
 
 def child(request: dict[str, Any]) -> None:
     """Run the command; does not return."""
+    from nitro_cli.run import dispatch
+
     os.chdir(request["cwd"])
     said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
@@ -121,6 +129,8 @@ def child(request: dict[str, Any]) -> None:
     os.environ.update(request.get("environment", {}))
     sys.argv = ["nitro", *request["words"]]
     clock = Clock(request)
+    # How many steps a call takes follows the time they took; here it is the same each time.
+    dispatch.SECONDS = request.get("call_seconds", dispatch.SECONDS)
     if request.get("instants", True):
         instrument(clock)
     if "seconds" in request:
