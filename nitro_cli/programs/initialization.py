@@ -23,6 +23,9 @@ PyTree = Any
 Build = Callable[[Mapping[str, jax.Array], jax.Array], Any]
 
 LARGE_CONSTANT_BYTES = 4096
+STEP_STREAM = 0x6E6974
+"""Folded into the seed's key for training steps, apart from what `build_model` draws from the key itself."""
+
 _READS_VALUES = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -41,6 +44,7 @@ class Initialized:
         mode: `program` (one compiled program) or `op by op`.
         reason: why op by op; None for a program.
         program: the program; None op by op.
+        key: the typed key of the steps to come.
     """
 
     adapted: AdaptedModel
@@ -49,6 +53,7 @@ class Initialized:
     mode: Literal["program", "op by op"]
     reason: str | None
     program: Program | None
+    key: jax.Array
 
 
 @dataclass
@@ -93,7 +98,8 @@ def initialize(
     out = _CarriedOut()
 
     def init(low: jax.Array, values: Mapping[str, jax.Array]) -> list[jax.Array]:
-        return _traced_leaves(build(values, _key(low, high)), out, place)
+        key = _key(low, high)
+        return [*_traced_leaves(build(values, key), out, place), jax.random.fold_in(key, STEP_STREAM)]
 
     try:
         traced = trace_program("init", init, (low, values))
@@ -104,11 +110,12 @@ def initialize(
         return _op_by_op(build, values, low, high, out.held)
     program, constants = _constants_as_arguments(traced)
     compiled = compile_traced(program, options=options, on_compile=on_compile)
-    computed = iter(compiled(*constants, low, values))
+    *arrays, step_key = compiled(*constants, low, values)
+    computed = iter(arrays)
     leaves = [next(computed) if leaf is None else _own(leaf) for leaf in out.concrete]
     params, state = jax.tree.unflatten(out.structure, leaves)
     _warn_of_narrowing(out.concrete)
-    return Initialized(out.adapted, params, state, "program", None, compiled)
+    return Initialized(out.adapted, params, state, "program", None, compiled, step_key)
 
 
 def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array], jax.Array] | None) -> list[jax.Array]:
@@ -123,11 +130,13 @@ def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array],
 
 def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reason: str) -> Initialized:
     warnings.warn(f"build_model runs op by op: {reason}", NitroWarning, stacklevel=3)
-    adapted = adapt_returned(build(values, _key(low, high)))
+    key = _key(low, high)
+    adapted = adapt_returned(build(values, key))
     leaves, structure = jax.tree.flatten((adapted.params, adapted.state))
     _warn_of_narrowing(leaves)
     params, state = jax.tree.unflatten(structure, [_own(leaf) for leaf in leaves])
-    return Initialized(adapted.without_arrays(), params, state, "op by op", reason, None)
+    step_key = jax.random.fold_in(key, STEP_STREAM)
+    return Initialized(adapted.without_arrays(), params, state, "op by op", reason, None, step_key)
 
 
 def _key(low: Any, high: int) -> jax.Array:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from nitro_cli.programs.accumulation import has_convolution
 from nitro_cli.programs.cache import fresh_trace
@@ -59,7 +60,9 @@ def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:
 
     with fresh_trace():
         jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(*args)
-    return StepTrace(jaxpr, jax.tree.structure(shapes), shapes[1].shape[0])
+    # A key that the model does not use costs more to lower than the rest of a small step.
+    used, _ = dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
+    return StepTrace(ClosedJaxpr(used, jaxpr.consts), jax.tree.structure(shapes), shapes[1].shape[0])
 
 
 def build_repeated_step(step: StepTrace) -> Any:

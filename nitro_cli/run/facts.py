@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 from collections.abc import Mapping
@@ -34,6 +35,11 @@ LONGEST_TEXT = 200
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that a run depends on."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> Mapping[str, str]:
     found = {"python": platform.python_version()}
     for name in VERSIONS:
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nitro_cli.errors import DataError, DivergenceError
+from nitro_cli.errors import DataError
 from nitro_cli.optim import BLOCK
 from nitro_cli.programs import (
     MOST_STEPS,
@@ -25,10 +25,11 @@ from nitro_cli.programs import (
     build_repeated_step,
     build_train_step,
     choose_accumulation,
-    locate_divergence,
     trace_step,
 )
 from nitro_cli.run.dispatch import Burst, Pending
+from nitro_cli.run.divergence import divergence_error
+from nitro_cli.run.hyper_rows import HyperRows
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
 
@@ -76,11 +77,9 @@ class TrainLoop:
     def __post_init__(self) -> None:
         parts = self.nitro.parts
         self.inputs: dict[str, Any] = {"device": dict(parts.device), "anchors": parts.anchors, "key": parts.key}
-        self._block = -1
+        self.rows = HyperRows(parts)
         self.burst = Burst(1)
         self._counts: dict[int, Any] = {}
-        self._logged: dict[str, list[float]] = {}
-        self._previous: dict[str, list[float]] = {}
         self.sums = EpochSums(*parts.epoch_sums)
         self._last_saved = time.monotonic()
         self._save_wished = False
@@ -234,7 +233,7 @@ class TrainLoop:
 
     def _ready(self, signature: Any, batches: tuple[Any, ...]) -> Program:
         """The program for such batches, its inputs as the next step needs them."""
-        if self.nitro.step // BLOCK != self._block:
+        if self.rows.stale():
             self.refresh_rows()
         if self.plan.shares_wishes:
             self.inputs["wishes"] = self._wishes()
@@ -326,15 +325,7 @@ class TrainLoop:
 
     def refresh_rows(self) -> None:
         """Compute the hyperparameters of the block of steps that the next step is in, and move them to the device."""
-        nitro = self.nitro
-        hyper = nitro.parts.hyper
-        self._previous = self._logged
-        self._block = nitro.step // BLOCK
-        table = hyper.table(self._block * BLOCK + 1, BLOCK)
-        self.inputs["rows"] = nitro.parts.placement.put(table)
-        self._logged = {}
-        if nitro.parts.experiment.autolog_schedules:
-            self._logged = {name: table[:, column].astype(np.float64).tolist() for name, column in hyper.log_columns()}
+        self.inputs["rows"] = self.rows.next_table()
 
     def device_changed(self) -> None:
         """A Device field was set on the live handle."""
@@ -367,17 +358,21 @@ class TrainLoop:
             return
         rows = pending.rows()
         self.burst.finished(pending.count)
+        nitro = self.nitro
         for index, numbers in enumerate(rows):
+            step = pending.step + index
             loss = float(numbers[0])
             if self.plan.check_divergence and not numbers[1]:
-                self._diverged(pending, index, epoch, loss)
+                nitro.parts.step = step - 1
+                nitro.parts.position = pending.position + index * self.plan.accum
+                raise divergence_error(nitro, self.plan, self.inputs, pending.batches, step, loss)
             if self.plan.shares_wishes:
                 self.nitro.stop.agree(int(numbers[2]) % SAVE)
                 self._save_wished = self._save_wished or numbers[2] >= SAVE
             self.steps_finished += 1
             self.sums.total += loss
             self.sums.count += 1
-            self._log(pending, pending.step + index, numbers, epoch)
+            self._log(pending, step, numbers, epoch)
         Progress.units(pending.count, {"loss": loss})
 
     def _log(self, pending: Pending, step: int, numbers: np.ndarray, epoch: int) -> None:
@@ -389,47 +384,8 @@ class TrainLoop:
         line.update(zip(self.plan.names.names[first:], numbers[first:].tolist(), strict=True))
         if self.plan.outputs_to_host:
             line.update(self.session.host_train_metrics(pending.outputs, pending.hosts[-1]))
-        at = (step - 1) % BLOCK
-        for name, values in self._logged_for(step).items():
-            line[name] = values[at]
+        line.update(self.rows.logged(step))
         self.session.log_metrics(line, step=step, epoch=epoch, context="train")
-
-    def _logged_for(self, step: int) -> Mapping[str, list[float]]:
-        """Schedule values by step; a block's last step is read when the next block's table is already there."""
-        return self._logged if (step - 1) // BLOCK == self._block else self._previous
-
-    def _diverged(self, pending: Pending, index: int, epoch: int, loss: float) -> None:
-        nitro = self.nitro
-        accum = self.plan.accum
-        step, position = pending.step + index, pending.position + index * accum
-        batch = position if accum == 1 else f"{position} to {position + accum - 1}"
-        nitro.parts.step = step - 1
-        nitro.parts.position = position
-        what = f"the loss is {loss}" if not math.isfinite(loss) else "a gradient is not finite (the loss is)"
-        raise DivergenceError(
-            f"training diverged: {what}",
-            where=f"step {step}, epoch {epoch}, batch {batch}",
-            why=f"{self._located(pending.batches, step, position)}. The step was not applied: the weights in hand are "
-            "the last good ones",
-            fix="resume from the last checkpoint with a lower learning rate or clipping (gradient_clip_norm), or look "
-            "at the batch named; check_divergence = false trains on",
-        )
-
-    def _located(self, batches: tuple[Any, ...], step: int, position: int) -> str:
-        """Where the step went wrong, by replaying it; a replay that fails says so instead of hiding the error."""
-        if self.plan.manual:
-            return "the step is the experiment's own, so it is not taken apart"
-        nitro = self.nitro
-        put = nitro.parts.placement.put
-        before, at = put((np.int32(step - 1), np.int32(position)))
-        carry = nitro.carry._replace(position=at, step=before)
-        inputs = {**self.inputs, "rows": nitro.parts.hyper.table((step - 1) // BLOCK * BLOCK + 1, BLOCK)}
-        with Progress.phase("locating the divergence"):
-            try:
-                found = locate_divergence(self.plan, carry, batches, inputs)
-                return f"the first value that is not finite is {found}"
-            except Exception as error:
-                return f"replaying the step to find the place failed: {type(error).__name__}: {error}"
 
     def _close_epoch(self, epoch: int, wait: float) -> bool:
         """Validation, stop rules, schedule feedback, logging, checkpoint; True to stop early."""

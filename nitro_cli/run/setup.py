@@ -45,9 +45,6 @@ from nitro_cli.run.sharing import WatchedDist, shared_split
 
 __all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
 
-STEP_STREAM = 0x6E6974
-"""Folded into the seed for the keys of training steps, apart from what `build_model` draws from the seed itself."""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -236,7 +233,7 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
     )
     parts.model = built.adapted
     parts.params, parts.state = parts.placement.put_parameters(built.params), parts.placement.put(built.state)
-    parts.key = parts.placement.put(jax.random.fold_in(jax.random.key(parts.seed), STEP_STREAM))
+    parts.key = parts.placement.put(built.key)
     parts.report.add(
         "model",
         [{"library": built.adapted.library, "initialised": built.mode, "because": built.reason or ""}],

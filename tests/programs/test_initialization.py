@@ -1,6 +1,7 @@
 """Initial parameters as one program: hits, pretrained arrays, and the way op by op."""
 
 import gc
+import re
 import weakref
 
 import flax.linen as nn
@@ -83,7 +84,7 @@ def test_arrays_returned_as_they_are_do_not_pass_through_the_program():
     made = initialize(build, 0)
     np.testing.assert_array_equal(made.params["old"], pretrained)
     assert isinstance(made.params["old"], jax.Array)
-    assert list(made.program.identity.results) == ["float32[3]"]
+    assert list(made.program.identity.results) == ["float32[3]", "key<fry>[]"]
 
 
 def test_large_arrays_that_the_hook_computes_with_are_arguments_and_small_ones_constants():
@@ -98,7 +99,7 @@ def test_large_arrays_that_the_hook_computes_with_are_arguments_and_small_ones_c
     np.testing.assert_array_equal(made.params["w"], first * 2)
     np.testing.assert_array_equal(made.params["b"], [1, 2, 3])
     assert "float32[5000]" in [leaf.kind for leaf in made.program.identity.leaves.values()]
-    assert len(made.program.compiled.as_text()) < 20_000
+    assert not re.search(r"f32\[5000\]\S* constant", made.program.compiled.as_text())
     other = initialize(build_with(first + 1), 0)
     np.testing.assert_array_equal(other.params["w"], (first + 1) * 2)
     assert other.program.source == "memory"

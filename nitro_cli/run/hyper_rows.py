@@ -1,0 +1,51 @@
+"""The hyperparameters of the steps to come, one block of steps at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nitro_cli.optim import BLOCK
+
+if TYPE_CHECKING:
+    from nitro_cli.run.parts import Parts
+
+__all__ = ["HyperRows"]
+
+
+class HyperRows:
+    """The block's table for the program, and the values that are logged.
+
+    Args:
+        parts: of the handle.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._block = -1
+        self._logged: dict[str, list[float]] = {}
+        self._previous: dict[str, list[float]] = {}
+
+    def stale(self) -> bool:
+        """Whether the next step is in another block than the last table."""
+        return self._parts.step // BLOCK != self._block
+
+    def next_table(self) -> Any:
+        """The rows of the block that the next step is in, f32[BLOCK, K], on the device."""
+        parts = self._parts
+        self._previous, self._logged = self._logged, {}
+        self._block = parts.step // BLOCK
+        table = parts.hyper.table(self._block * BLOCK + 1, BLOCK)
+        if parts.experiment.autolog_schedules:
+            self._logged = {
+                name: table[:, column].astype(np.float64).tolist() for name, column in parts.hyper.log_columns()
+            }
+        return parts.placement.put(table)
+
+    def logged(self, step: int) -> dict[str, float]:
+        """The schedule values of a step, by the name they are logged under."""
+        # A block's last step is read when the next block's table is already there.
+        held = self._logged if (step - 1) // BLOCK == self._block else self._previous
+        at = (step - 1) % BLOCK
+        return {name: values[at] for name, values in held.items()}
