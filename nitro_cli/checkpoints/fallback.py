@@ -38,9 +38,10 @@ def load_with_fallback(
 ) -> tuple[Record, CheckpointRef, int]:
     """Load a checkpoint, verified.
 
-    When `ref` was named as a run's latest and does not verify, it is quarantined (see `without_quarantine`) and the
-    next older one is taken, with a warning that says how many steps that loses. A checkpoint named by its path or as
-    the best has no stand-in.
+    When `ref` was named as a run's latest and does not verify, the next older one is taken, with a warning that says
+    how many steps that loses, and what did not verify is quarantined (see `without_quarantine`). A checkpoint named by
+    its path or as the best has no stand-in. Without a stand-in all stay where they are, so that asking again ends the
+    same way and never as if there had been no run.
 
     Args:
         ref: from `resolve_source`.
@@ -59,16 +60,19 @@ def load_with_fallback(
     entry: ManifestEntry | None = ref.entry
     older = [e for e in load_manifest(ref.root).of_run(ref.entry.run) if e.path != ref.entry.path]
     problems: list[str] = []
+    damaged: list[ManifestEntry] = []
     while entry is not None:
         try:
             record = read_record(ref.root / entry.path, prefixes=chosen)
         except IntegrityError as error:
             problems.append(f"{entry.name}: {error.where}: {error.why}")
-            _set_aside(ref.root, entry)
+            damaged.append(entry)
         except CheckpointNotFoundError:
             # The run that is being trained has rotated it away since the manifest was read.
             problems.append(f"{entry.name}: it is gone")
         else:
+            for other in damaged:
+                _set_aside(ref.root, other)
             return record, *_used(ref, entry, problems)
         entry = latest_entry(older)
         older = [e for e in older if entry is not None and e.path != entry.path]

@@ -81,7 +81,8 @@ def resolve_resume(
         root, metric, mode: as `resolve_source`.
 
     Raises:
-        As `resolve_source`.
+        As `resolve_source`. With "auto", IntegrityError also where the directory has checkpoints of which the manifest
+            lists none: damaged ones, or those of a lost manifest. They are no reason to start fresh.
     """
     if spec is None or spec is False:
         return None
@@ -89,12 +90,35 @@ def resolve_resume(
         base = Path(root)
         manifest = _current_manifest(base) if base.is_dir() else Manifest()
         if not manifest.entries:
+            _check_nothing_left(base, manifest)
             warnings.warn(f'resume="auto": {base} holds nothing to resume, starting fresh', NitroWarning, stacklevel=2)
             return None
         spec = ("latest", "latest")
     found = resolve_source(spec, root, metric=metric, mode=mode, what="resume")
     assert isinstance(found, CheckpointRef)
     return found
+
+
+def _check_nothing_left(root: Path, manifest: Manifest) -> None:
+    """Refuse a fresh start beside checkpoints that no manifest lists, unless a run at work is writing them."""
+    doomed = {path for info in manifest.runs.values() for path in info.displaced}
+    left = [
+        item.relative_to(root).as_posix()
+        for item in sorted(root.glob(f"*/{CHECKPOINTS}/*"))
+        if RUN_ID.fullmatch(item.parts[-3])
+        and not item.name.startswith(".")
+        and item.is_dir()
+        and item.relative_to(root).as_posix() not in doomed
+        and not run_is_locked(root / item.parts[-3])
+    ]
+    if left:
+        names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        raise IntegrityError(
+            "there are checkpoints, but none that can be resumed",
+            where=str(root),
+            why=f"the manifest lists none of {names}: they are damaged, or the manifest is lost",
+            fix=f"`nitro runs {root} --rescan` takes in those that are whole; to start fresh, name another directory",
+        )
 
 
 def _no_form(spec: Any, what: What, why: str | None = None, fix: str | None = None) -> ConfigError:

@@ -12,6 +12,7 @@ from nitro_cli.checkpoints import (
     fallback,
     load_with_fallback,
     read_manifest,
+    resolve_resume,
     resolve_source,
 )
 from nitro_cli.errors import IntegrityError, NitroWarning, StorageError
@@ -85,7 +86,11 @@ def test_no_whole_checkpoint_is_the_integrity_error_that_names_them_all(tmp_path
     assert "epoch-0001" in str(caught.value)
     assert "epoch-0002" in str(caught.value)
     assert caught.value.exit_code == 5
-    assert names(tmp_path, run) == ["epoch-0001.corrupt-1", "epoch-0002.corrupt-1"]
+    assert names(tmp_path, run) == ["epoch-0001", "epoch-0002"]
+    again = resolve_resume("auto", tmp_path)
+    assert again is not None, "asked again, the run began fresh"
+    with pytest.raises(IntegrityError, match="no checkpoint of the run"):
+        load_with_fallback(again)
 
 
 @pytest.mark.parametrize("spec", ["latest:best", "path"])

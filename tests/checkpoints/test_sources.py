@@ -12,6 +12,7 @@ from nitro_cli.checkpoints import (
     AverageRef,
     CheckpointRef,
     RunStore,
+    rescan,
     resolve_resume,
     resolve_source,
     write_record,
@@ -256,6 +257,26 @@ def test_auto_resumes_the_newest_or_starts_fresh_with_a_warning(
             assert resolve_resume("auto", nothing) is None
     assert resolve_resume(None, root) is None
     assert resolve_resume(False, root) is None
+
+
+@pytest.mark.parametrize("state", ["quarantined", "of a lost manifest", "damaged and rescanned"])
+def test_auto_never_starts_fresh_beside_checkpoints(tmp_path: Path, make_run: Any, state: str) -> None:
+    run = make_run(tmp_path, [0.5])
+    record = tmp_path / run / "checkpoints" / "epoch-0001"
+    if state == "quarantined":
+        record.rename(record.with_name("epoch-0001.corrupt-1"))
+    else:
+        (tmp_path / "manifest.json").unlink()
+    if state == "damaged and rescanned":
+        (record / "record.json").write_text("{")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NitroWarning)
+        if state == "damaged and rescanned":
+            rescan(tmp_path)
+        with pytest.raises(IntegrityError, match="none that can be resumed") as caught:
+            resolve_resume("auto", tmp_path)
+    assert "epoch-0001" in str(caught.value)
+    assert "--rescan" in str(caught.value)
 
 
 def test_a_record_published_just_before_a_kill_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
