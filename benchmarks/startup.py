@@ -78,6 +78,8 @@ def seconds(script: str, folder: Path, name: str) -> float:
     file.write_text(script)
     here = str(Path(__file__).resolve().parent)
     env = {**os.environ, "CACHE": str(folder / "hand"), "NITRO_CACHE_DIR": str(folder / "nitro"), "BENCHMARKS": here}
+    # Installed packages are there as bytecode; so is nitro after its first run.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     env |= {"RUNS": str(folder / "runs"), "STARTED": str(time.time()), "PYTHONPATH": here}
     done = subprocess.run([sys.executable, str(file)], env=env, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

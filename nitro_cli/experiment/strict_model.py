@@ -26,6 +26,7 @@ class StrictModel(BaseModel):
         validate_default=True,
         arbitrary_types_allowed=True,
         protected_namespaces=(),
+        defer_build=True,
     )
 
     input_names: ClassVar[dict[str, str]] = {}
