@@ -61,11 +61,11 @@ def find_module_file(module: str) -> Path | None:
     first, *rest = module.split(".")
     try:
         spec: ModuleSpec | None = importlib.util.find_spec(first)
-        for position, part in enumerate(rest):
+        for part in rest:
             if spec is None or spec.submodule_search_locations is None:
                 return None
-            full = ".".join([first, *rest[:position], part])
-            spec = PathFinder.find_spec(full, list(spec.submodule_search_locations))
+            # By its last name alone: a folder without __init__.py would look for its parent among what is imported.
+            spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
     except (ImportError, ValueError, AttributeError):
         return None
     if spec is None:

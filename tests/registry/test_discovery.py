@@ -11,6 +11,7 @@ import pytest
 
 from nitro_cli.errors import ConfigError, ExitCode, ExperimentNotFoundError
 from nitro_cli.registry import check_import, find_experiment, import_path_of, list_experiments
+from nitro_cli.registry.importing import find_module_file
 
 HOOKS = """
     def build_data(self, dist): ...
@@ -224,6 +225,15 @@ def test_a_module_of_the_working_directory_is_found_by_its_name(cwd, monkeypatch
     with pytest.raises(ExperimentNotFoundError):
         find_experiment("pkg_of_this_test.absent:Mine", cwd)
     del sys.modules["pkg_of_this_test.exp"], sys.modules["pkg_of_this_test"]
+
+
+def test_a_module_below_folders_without_an_init_file_is_found_by_its_name(cwd, monkeypatch):
+    monkeypatch.syspath_prepend(str(cwd / "src"))
+    file = write(cwd / "src/pkg_without_init/inner/exp.py", one("Mine"))
+    ref = find_experiment("pkg_without_init.inner.exp:Mine", cwd)
+    assert ref.file == file
+    assert find_module_file("pkg_without_init.inner") == file.parent
+    assert not any(name.startswith("pkg_without_init") for name in sys.modules)
 
 
 def test_plugins_are_listed_without_importing_them(cwd, install):
