@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -225,3 +227,19 @@ def test_checkpoints_inside_an_epoch_are_resume_points_and_validated_ones_replac
     nitro.train()
     assert [step for name, step in seen if name == "Checkpointing"] == [5, 10, 12]
     assert [entry.step for entry in read_manifest(tmp_path).entries if not entry.resume_point] == [12]
+
+
+@pytest.mark.parametrize(("minutes", "expected"), [(0.0999, [6, 12, 18, 24]), (9.0, [12, 24])])
+def test_a_checkpoint_is_due_again_so_many_minutes_after_the_last(
+    minutes: float, expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nitro = Nitro(Light(samples=96, checkpoint_every_minutes=minutes, max_epochs=2), run_dir=tmp_path)
+    # A step takes a second: six of them are more than 0.0999 minutes.
+    clock = SimpleNamespace(monotonic=lambda: float(nitro.step), perf_counter=time.perf_counter)
+    monkeypatch.setattr("nitro_cli.run.loop.time", clock)
+    monkeypatch.setattr("nitro_cli.run.dispatch.SECONDS", 0.0)
+    saved: list[int] = []
+    nitro.register_phase_monitor(lambda phase, step, *_: saved.append(step) if phase.name == "Checkpointing" else None)
+    nitro.train()
+    assert saved == expected
+    assert [entry.step for entry in read_manifest(tmp_path).entries if entry.resume_point] == []
