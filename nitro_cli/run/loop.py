@@ -79,7 +79,6 @@ class TrainLoop:
         self.inputs: dict[str, Any] = {"device": dict(parts.device), "anchors": parts.anchors, "key": parts.key}
         self.rows = HyperRows(parts)
         self.burst = Burst(1)
-        self._counts: dict[int, Any] = {}
         self.sums = EpochSums(*parts.epoch_sums)
         self._last_saved = time.monotonic()
         self._save_wished = False
@@ -253,7 +252,7 @@ class TrainLoop:
         nitro = self.nitro
         outputs = None
         if self._several:
-            nitro.carry, readback = program(nitro.carry, self._device_count(count), self.inputs)
+            nitro.carry, readback = program(nitro.carry, np.int32(count), self.inputs)
         else:
             nitro.carry, readback, outputs = program(nitro.carry, batches, self.inputs)
         first = nitro.step + 1
@@ -268,11 +267,6 @@ class TrainLoop:
     def _several(self) -> bool:
         return self.nitro.parts.steps_per_dispatch == MOST_STEPS
 
-    def _device_count(self, count: int) -> Any:
-        if count not in self._counts:
-            self._counts[count] = self.nitro.parts.placement.put(np.int32(count))
-        return self._counts[count]
-
     def _compile(self, signature: Any, batches: tuple[Any, ...]) -> Program:
         nitro = self.nitro
         args = (nitro.carry, batches, self.inputs)
@@ -283,7 +277,7 @@ class TrainLoop:
                 traced = step = trace_step(step, args)
             self._decide_dispatch(traced.obstacle(nitro.parts.placement.devices[0].platform))
             if self._several:
-                step, args = build_repeated_step(traced), (nitro.carry, self._device_count(1), self.inputs)
+                step, args = build_repeated_step(traced), (nitro.carry, np.int32(1), self.inputs)
                 self.burst = Burst(MOST_STEPS)
         else:
             self._decide_dispatch("its batches come from the host")
