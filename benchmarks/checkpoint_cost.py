@@ -1,10 +1,10 @@
 """What a checkpoint per epoch costs the step loop: python benchmarks/checkpoint_cost.py [--epochs N]
 
-Trains a multilayer perceptron of 0.7 million parameters with Adam on made data of MNIST's size, 468 steps an epoch, in
-turn with a checkpoint after every epoch and with none. Two figures: the time from asking for a checkpoint until the
-loop goes on (the copy, the hand-over, and waiting for the write before where that is not through), and the whole epochs
-side by side, which also hold what the writing thread takes from the processor. The first epoch of each run, which
-compiles, is left out.
+Trains the convolutional network of `MnistCNN` (0.2 million parameters, batch normalization, dropout) with Adam on made
+data, 60 steps of 100 images an epoch where MNIST itself has 550, in turn with a checkpoint after every epoch and with
+none. Two figures: the time from asking for a checkpoint until the loop goes on (the copy, the hand-over, and waiting
+for the write before where that is not through), and the whole epochs side by side, which also hold what the writing
+thread takes from the processor. The first epoch of each run, which compiles, is left out.
 """
 
 from __future__ import annotations
@@ -16,47 +16,28 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from nitro_experiments.mnist import MnistCNN
 
-from nitro_cli import ArrayBatches, Checkpointer, Experiment, Last, Nitro, set_progress_reporter
+from nitro_cli import ArrayBatches, Checkpointer, Last, Nitro, set_progress_reporter
 
 ROUNDS = 3
+STEPS = 60
 TARGET_PERCENT = 2.0
 
 
-class Perceptron(Experiment):
-    """784-512-512-10, no validation: an epoch is its steps."""
+class Network(MnistCNN):
+    """The convolutional network of the shipped experiment, without validation: an epoch is its steps."""
 
-    learning_rate = 1e-3
     logger = None
+    monitor = None
+    learning_rate = 1e-3
 
     def build_data(self, dist: Any) -> dict[str, Any]:
         rng = np.random.default_rng(0)
-        images = rng.normal(size=(59_904, 784)).astype(np.float32)
-        return {"train": ArrayBatches({"x": images, "y": rng.integers(0, 10, 59_904).astype(np.int32)}, 128)}
-
-    def build_model(self, rng: jax.Array) -> Any:
-        sizes = (784, 512, 512, 10)
-        keys = jax.random.split(rng, 3)
-        params = [
-            {"w": jax.random.normal(key, (a, b)) * (2 / a) ** 0.5, "b": jnp.zeros(b)}
-            for key, a, b in zip(keys, sizes[:-1], sizes[1:], strict=True)
-        ]
-        return _forward, params, {}
-
-    def forward(self, model: Any, params: Any, state: Any, *, x: jax.Array) -> Any:
-        return model(params, state, x)
-
-    def loss(self, outputs: jax.Array, *, y: jax.Array) -> Any:
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(outputs), y[:, None], axis=1))
-
-
-def _forward(params: Any, state: Any, x: jax.Array) -> tuple[jax.Array, Any]:
-    for layer in params[:-1]:
-        x = jax.nn.relu(x @ layer["w"] + layer["b"])
-    return x @ params[-1]["w"] + params[-1]["b"], state
+        images = rng.normal(size=(STEPS * self.batch_size, 28, 28, 1)).astype(np.float32)
+        labels = rng.integers(0, 10, STEPS * self.batch_size).astype(np.int32)
+        return {"train": ArrayBatches({"image": images, "label": labels}, self.batch_size, shuffle=True)}
 
 
 class _Stopwatch:
@@ -87,7 +68,7 @@ def _epochs(folder: Path, epochs: int, checkpointer: Checkpointer | None) -> tup
     """Seconds of each epoch after the first but the last, and what the loop was held for in them."""
     watch = _Stopwatch()
     set_progress_reporter(watch)
-    nitro = Nitro(Perceptron(), run_dir=str(folder), max_epochs=epochs, checkpointer=checkpointer)
+    nitro = Nitro(Network(), run_dir=str(folder), max_epochs=epochs, checkpointer=checkpointer)
     nitro.register_phase_monitor(watch)
     nitro.train()
     whole = [after - before for before, after in zip(watch.starts[1:-1], watch.starts[2:], strict=True)]
@@ -111,7 +92,7 @@ def main() -> None:
             held += waits
     epoch, plain_epoch = statistics.median(with_them), statistics.median(without)
     share = 100 * statistics.median(held) / epoch
-    print(f"one epoch of 468 steps: {plain_epoch:.3f} s without checkpoints, {epoch:.3f} s with one per epoch")
+    print(f"one epoch of {STEPS} steps: {plain_epoch:.3f} s without checkpoints, {epoch:.3f} s with one per epoch")
     print(f"the loop is held {1000 * statistics.median(held):.1f} ms per checkpoint: {share:.2f} % of an epoch")
     print(f"epochs side by side: {100 * (epoch / plain_epoch - 1):+.2f} % (the target is {TARGET_PERCENT} %)")
 
