@@ -13,7 +13,7 @@ import pytest
 
 from nitro_cli.checkpoints import CheckpointRef, resolve_resume, verify
 from nitro_cli.errors import NitroWarning
-from tests.faults.conftest import ONE, SEVERAL, SUBJECT, Victims
+from tests.faults.conftest import SUBJECT, Victims
 from tests.faults.outcome import assert_equal, outcome
 
 ROOT = Path("runs/Subject")
@@ -98,17 +98,16 @@ def test_a_run_cut_at_each_kind_of_instant_comes_to_the_same_end(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [ONE, SEVERAL], ids=["a step a call", "steps a call"])
 @pytest.mark.parametrize("numbers", [[signal.SIGKILL], [signal.SIGTERM]], ids=["kill", "terminate"])
 def test_a_run_cut_at_every_instant_comes_to_the_same_end(
-    victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int], seconds: float
+    victims: Victims, fast_place: Path, uninterrupted: Path, numbers: list[int]
 ) -> None:
-    whole = fast_place / f"every-{numbers[0]}-{seconds}"
-    assert victims.run(whole, "train", SUBJECT, call_seconds=seconds) == 0
+    whole = fast_place / f"every-{numbers[0]}"
+    assert victims.run(whole, "train", SUBJECT) == 0
     jobs = {}
     for at, label in enumerate(numbered(whole), 1):
-        place = fast_place / f"every-{numbers[0]}-{seconds}-{at}"
-        request = {"at": at, "numbers": numbers, "call_seconds": seconds}
+        place = fast_place / f"every-{numbers[0]}-{at}"
+        request = {"at": at, "numbers": numbers}
         jobs[f"{at}: {label}"] = victims.pool.submit(check_one, victims, place, uninterrupted, request)
     failed = {name: repr(job.exception()) for name, job in jobs.items() if job.exception() is not None}
     assert len(jobs) > 100
@@ -120,16 +119,17 @@ def test_a_run_killed_at_random_moments_until_it_is_through_comes_to_the_same_en
     victims: Victims, fast_place: Path, uninterrupted: Path
 ) -> None:
     moments = random.Random(0)
+    grouped = {"instants": False, "call_seconds": 0.02}
 
     def go(number: int) -> None:
         place = fast_place / f"random-{number}"
         seconds = [moments.uniform(0.2, 3.0) for _ in range(4)]
-        code = victims.run(place, "train", SUBJECT, instants=False, seconds=seconds[0])
+        code = victims.run(place, "train", SUBJECT, seconds=seconds[0], **grouped)
         for wait in seconds[1:]:
             if code == 0:
                 break
             words = ("resume", str(ROOT)) if resume_point(place / ROOT) else ("train", SUBJECT)
-            code = victims.run(place, *words, instants=False, seconds=wait)
+            code = victims.run(place, *words, seconds=wait, **grouped)
         if code:
             finish(victims, place)
         assert_equal(outcome(place / ROOT), outcome(uninterrupted / ROOT))
