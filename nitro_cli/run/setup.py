@@ -299,8 +299,10 @@ def _set_horizon(parts: Parts) -> None:
     if source is None or source.kind != "resume":
         return
     meta = source.record.meta
-    same = (meta["accum"], meta["batches"]) == (e.accum, train.batches)
-    if same:
+    # Counted from the record: an earlier resume may have changed how many steps an epoch has.
+    rest_of_epoch = 0 if parts.epoch_closed else (train.batches - parts.position) // e.accum
+    parts.total_steps = parts.step + rest_of_epoch + (e.max_epochs - parts.epoch) * per_epoch
+    if (meta["accum"], meta["batches"]) == (e.accum, train.batches):
         return
     changed = (
         f"accum {meta['accum']} and {meta['batches']} batches in the checkpoint, {e.accum} and {train.batches} here"
@@ -312,7 +314,6 @@ def _set_horizon(parts: Parts) -> None:
             why=changed,
             fix="resume with the checkpoint's accum and data, or from the end of an epoch",
         )
-    parts.total_steps = parts.step + (e.max_epochs - parts.epoch) * per_epoch
     warnings.warn(f"the resumed run takes its steps another way from here: {changed}", NitroWarning, stacklevel=2)
 
 

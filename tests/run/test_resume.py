@@ -240,6 +240,31 @@ def test_another_accum_is_refused_inside_an_epoch_and_told_between_epochs(finish
         Nitro(Everything(accum=3), data=fed(None), run_dir=tmp_path, resume="auto")
 
 
+def test_a_run_that_changed_its_accum_keeps_its_horizon_over_a_further_stop(
+    finished: Nitro, tmp_path: Path, bits: Any, log_lines: Any
+) -> None:
+    (entry,) = [
+        entry for entry in read_manifest(finished.run_dir).entries if (entry.epoch, entry.run) == (1, finished.run_id)
+    ]
+
+    def changed(name: str, resume: Any) -> Nitro:
+        return Nitro(Everything(accum=3), data=fed(None), run_dir=tmp_path / name, resume=resume)
+
+    with pytest.warns(UserWarning, match="another way"):
+        through = changed("through", finished.run_dir / entry.path)
+    through.train()
+    with pytest.warns(UserWarning, match="another way"):
+        first = changed("stopped", finished.run_dir / entry.path)
+    stop_after(first, STEPS + 2)
+    first.train()
+    resumed = changed("stopped", "auto")
+    # Six steps in pairs, then four an epoch in threes.
+    assert (through.parts.total_steps, resumed.step, resumed.parts.total_steps) == (14, 8, 14)
+    resumed.train()
+    assert bits(resumed.carry) == bits(through.carry)
+    assert log_lines(resumed, "train") == log_lines(through, "train")
+
+
 def test_auto_starts_fresh_where_there_is_nothing(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="starting fresh"):
         handle = Nitro(Everything(), data=fed(None), run_dir=tmp_path, resume="auto")
