@@ -4,7 +4,8 @@
                <-requests-                      <--slots--
 
 A request allows one host batch, a slot one device batch. All of these are `queue.SimpleQueue`s, whose
-operations run in C: what the loop pays per batch is a few microseconds.
+operations run in C: what the loop pays per batch is a few microseconds. Where nothing is moved there is no
+transfer thread, and the loop takes from the producers itself: waking a thread costs more than the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Iterator
 from typing import Any, Final
 
 from nitro_cli.data.producers import END, STOP, Failure, Message, Producers
@@ -35,19 +37,23 @@ class _Pipeline:
     """What the threads share. It knows no stream, so that an abandoned stream can be collected."""
 
     def __init__(
-        self, plan: StreamPlan, *, workers: int, host_batches: int, device_batches: int, ordered: bool
+        self, plan: StreamPlan, *, workers: int, host_batches: int, device_batches: int | None, ordered: bool
     ) -> None:
         self.plan = plan
         self.ordered = ordered
         self.closed = False
+        self.waited = 0.0
         self.slots: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        # Two more than are staged: the batch in the loop's hands and the one it just let go.
-        for _ in range(device_batches + 2):
-            self.slots.put(_GO)
         self.producers = Producers(plan, workers=workers, host_batches=host_batches)
-        name = f"nitro-data-{plan.split}-transfer"
-        self.threads = [*self.producers.threads, threading.Thread(target=self._transfer, name=name, daemon=True)]
+        self.threads = list(self.producers.threads)
+        self.transfers = device_batches is not None
+        if device_batches is not None:
+            # Two more than are staged: the batch in the loop's hands and the one it just let go.
+            for _ in range(device_batches + 2):
+                self.slots.put(_GO)
+            name = f"nitro-data-{plan.split}-transfer"
+            self.threads.append(threading.Thread(target=self._transfer, name=name, daemon=True))
 
     def signal(self) -> None:
         """Tell all threads to end; nothing waits."""
@@ -57,32 +63,40 @@ class _Pipeline:
             self.slots.put(STOP)
 
     def _transfer(self) -> None:
+        try:
+            for item in self.deliver():
+                self.items.put(item)
+                # The name would keep the batch alive while the next one is awaited.
+                del item
+        except BaseException as error:
+            self.items.put(Failure(error))
+
+    def deliver(self) -> Iterator[Any]:
+        """The prepared batches in order, then `END`; a `Failure` ends it, and so does closing."""
         pending: dict[int, Message] = {}
         plan, producers = self.plan, self.producers
         # An iterator has one message more: that it ended where its length says.
         more = 1 if plan.reader.open_indexed is None else 0
-        try:
-            for expected in range(plan.start, plan.stop + more):
-                index, batch, state, _ = self._receive(expected, pending)
-                if batch is STOP:
-                    return
-                if batch is END:
-                    break
-                if isinstance(batch, Failure):
-                    self.items.put(batch)
-                    return
-                if self.slots.get() is STOP:
-                    return
-                device = prepared(plan, index, batch)
-                self.items.put(StreamItem(index, batch, device, state))
-                # The names would keep the batch alive while the next one is awaited.
-                del batch, device, state
-                while not producers.built.empty():
-                    self._take(producers.built.get(), pending)
-                producers.refill(len(pending))
-            self.items.put(END)
-        except BaseException as error:
-            self.items.put(Failure(error))
+        for expected in range(plan.start, plan.stop + more):
+            index, batch, state, _ = self._receive(expected, pending)
+            if batch is STOP:
+                return
+            if batch is END:
+                break
+            if isinstance(batch, Failure):
+                yield batch
+                return
+            if self.transfers and self.slots.get() is STOP:
+                return
+            item = StreamItem(index, batch, prepared(plan, index, batch), state)
+            del batch, state
+            while not producers.built.empty():
+                self._take(producers.built.get(), pending)
+            producers.refill(len(pending))
+            yield item
+            # The name would keep the batch alive while the next one is awaited.
+            del item
+        yield END
 
     def _receive(self, expected: int, pending: dict[int, Message]) -> Message:
         """Return the message to pass on next, waiting for it."""
@@ -96,11 +110,22 @@ class _Pipeline:
             if failed and deadline is None:
                 deadline = time.monotonic() + ORDER_SECONDS
             try:
-                self._take(self.producers.built.get(timeout=_left(deadline)), pending)
+                self._take(self._built(deadline), pending)
             except queue.Empty:
                 return pending.pop(min(failed))
             if -1 in pending:
                 return pending.pop(-1)
+
+    def _built(self, deadline: float | None) -> Message:
+        built = self.producers.built
+        try:
+            return built.get_nowait()
+        except queue.Empty:
+            began = time.perf_counter()
+            try:
+                return built.get(timeout=_left(deadline))
+            finally:
+                self.waited += time.perf_counter() - began
 
     def _take(self, message: Message, pending: dict[int, Message]) -> None:
         self.producers.received(message)
@@ -118,17 +143,19 @@ class PrefetchStream(BatchStream):
         plan: what the pass needs to know.
         workers: number of producers; a source that only iterates gets one.
         host_batches: bound of batches built and not yet prepared.
-        device_batches: bound of prepared batches that wait for the loop.
+        device_batches: bound of prepared batches that wait for the loop; None where `prepare` moves nothing, and
+            the loop calls it.
         ordered: whether batches arrive in the source's order.
     """
 
     def __init__(
-        self, plan: StreamPlan, *, workers: int, host_batches: int, device_batches: int, ordered: bool
+        self, plan: StreamPlan, *, workers: int, host_batches: int, device_batches: int | None, ordered: bool
     ) -> None:
         self._pipeline = _Pipeline(
             plan, workers=workers, host_batches=host_batches, device_batches=device_batches, ordered=ordered
         )
         self._items = self._pipeline.items
+        self._direct = None if self._pipeline.transfers else self._pipeline.deliver()
         self._slots = self._pipeline.slots
         self._delivered = 0
         self._finalizer = weakref.finalize(self, self._pipeline.signal)
@@ -136,6 +163,8 @@ class PrefetchStream(BatchStream):
             thread.start()
 
     def __next__(self) -> StreamItem:
+        if self._direct is not None:
+            return self._take_direct(self._direct)
         if self._delivered >= 2:
             # Only now is the batch before the last one surely out of the loop's hands.
             self._slots.put(_GO)
@@ -147,6 +176,16 @@ class PrefetchStream(BatchStream):
             self._delivered += 1
             return item
         return self._finish(item)
+
+    def _take_direct(self, direct: Iterator[Any]) -> StreamItem:
+        try:
+            item = END if self._pipeline.closed else next(direct, END)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.wait_seconds = self._pipeline.waited
+        return item if type(item) is StreamItem else self._finish(item)
 
     def _wait(self) -> Any:
         if self._pipeline.closed:

@@ -108,6 +108,7 @@ class Split:
         start: int = 0,
         device_fields: Collection[str] = frozenset(),
         state: Any = None,
+        ahead: bool = True,
     ) -> BatchStream:
         """Start one pass over the split.
 
@@ -115,9 +116,10 @@ class Split:
             epoch: epoch from 1; 0 for an evaluation pass.
             seed: seed of the run; a seed of the source itself goes before it.
             prepare: `prepare(index, host_batch)`, called for one batch at a time by the transfer thread
-                (by the loop under NoPrefetch): pads and moves to the device.
+                (by the loop under NoPrefetch or without `ahead`): pads and moves to the device.
             start: first batch to deliver; batches before it are not, as in a resume inside an epoch.
             device_fields: fields that some traced hook declares.
+            ahead: whether `prepare` runs ahead of the loop, in a thread; without it the loop calls `prepare`.
             state: the source's iterator state after batch `start - 1`, as `StreamItem.state` gave it.
 
         Returns:
@@ -142,7 +144,7 @@ class Split:
             plan,
             workers=how.workers,
             host_batches=how.host_batches,
-            device_batches=how.device_batches,
+            device_batches=how.device_batches if ahead else None,
             ordered=how.ordered,
         )
 

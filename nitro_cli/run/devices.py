@@ -141,6 +141,11 @@ class Placement:
         place = _spread if process_count() > 1 else jax.device_put
         return jax.tree.map(lambda leaf: place(leaf, layout.leaf(np.shape(leaf))), tree)
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the one device is the host itself, where no batch has to be moved."""
+        return self.layout is None and self.devices[0].platform == "cpu"
+
     def put_batch(self, batch: Mapping[str, np.ndarray], size: int | None = None) -> dict[str, Any]:
         """Move one batch, its rows spread over the devices; where these are the host itself it stays as it is.
 
@@ -150,7 +155,7 @@ class Placement:
         """
         if process_count() > 1:
             return {name: _spread_rows(array, self.sharded, size or len(array)) for name, array in batch.items()}
-        if self.layout is None and self.devices[0].platform == "cpu":
+        if self.on_host:
             # The program reads host memory where it is; a copy made beforehand costs more than the whole call.
             return {name: _canonical(array) for name, array in batch.items()}
         return jax.device_put(dict(batch), self.sharded)

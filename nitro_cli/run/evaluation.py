@@ -60,6 +60,7 @@ class Evaluator:
                 seed=parts.seed,
                 prepare=self._prepare(split.batch_size),
                 device_fields=parts.routing.device_fields,
+                ahead=not parts.placement.on_host,
             ) as stream:
                 late: tuple[Any, ...] | None = None
                 for item in stream:

@@ -195,6 +195,7 @@ class TrainLoop:
             state=parts.stream_state if position else None,
             prepare=self._prepare(),
             device_fields=parts.routing.device_fields,
+            ahead=not parts.placement.on_host,
         ) as stream:
             items = iter(stream)
             at = position
@@ -269,7 +270,7 @@ class TrainLoop:
 
     def _compile(self, signature: Any, batches: tuple[Any, ...]) -> Program:
         nitro = self.nitro
-        args = (nitro.carry, batches, self.inputs)
+        args: tuple[Any, ...] = (nitro.carry, batches, self.inputs)
         self._decide_accumulation(args)
         step = build_train_step(self.plan)
         if self.plan.resident:

@@ -39,7 +39,7 @@ def step_plan(parts: Parts) -> StepPlan:
         rule=parts.rule,
         accum=e.accum,
         check_divergence=e.check_divergence,
-        branches=parts.placement.layout is None and parts.placement.devices[0].platform == "cpu",
+        branches=parts.placement.on_host,
         ema=e.ema is not None,
         resident=resident,
         manual=parts.manual,

@@ -1,5 +1,6 @@
 import gc
 import threading
+import time
 import traceback
 import warnings
 import weakref
@@ -72,20 +73,21 @@ def indices(split, **kw):
     device=st.integers(1, 3),
     extra=st.integers(0, 4),
     start=st.integers(0, 30),
+    ahead=st.booleans(),
 )
-@settings(deadline=None, max_examples=40)
-def test_ordered_delivery_is_the_sources_order_at_any_worker_count(n, workers, device, extra, start):
+@settings(deadline=None, max_examples=60)
+def test_ordered_delivery_is_the_sources_order_at_any_worker_count(n, workers, device, extra, start, ahead):
     source = Prefetch(Numbers(n), workers=workers, device_batches=device, host_batches=workers + extra)
     start = min(start, n)
-    assert indices(inspect_split("train", source), start=start) == [(i, i) for i in range(start, n)]
+    assert indices(inspect_split("train", source), start=start, ahead=ahead) == [(i, i) for i in range(start, n)]
 
 
-@given(n=st.integers(1, 30), workers=st.integers(1, 5), start=st.integers(0, 30))
-@settings(deadline=None, max_examples=20)
-def test_unordered_delivery_brings_every_batch_once(n, workers, start):
+@given(n=st.integers(1, 30), workers=st.integers(1, 5), start=st.integers(0, 30), ahead=st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_unordered_delivery_brings_every_batch_once(n, workers, start, ahead):
     split = inspect_split("train", Prefetch(Numbers(n), workers=workers, ordered=False))
     start = min(start, n)
-    assert sorted(indices(split, start=start)) == [(i, i) for i in range(start, n)]
+    assert sorted(indices(split, start=start, ahead=ahead)) == [(i, i) for i in range(start, n)]
 
 
 def test_order_holds_when_later_batches_are_built_first():
@@ -175,6 +177,27 @@ def test_prepare_runs_on_one_thread_and_its_value_is_delivered():
     assert threads == {"nitro-data-train-transfer"}
 
 
+def test_without_a_transfer_ahead_prepare_runs_in_the_loop_and_producers_still_work_ahead():
+    built = threading.Event()
+    source = Prefetch(Numbers(9, lambda i: built.set() if i == 4 else None), workers=2, host_batches=5)
+    split = inspect_split("train", source)
+    with split.stream(epoch=1, seed=0, prepare=lambda i, b: threading.get_ident(), ahead=False) as stream:
+        first = next(stream)
+        assert built.wait(5)
+        names = {thread.name for thread in threading.enumerate() if thread.name.startswith("nitro-data")}
+        assert names == {"nitro-data-train-producer-0", "nitro-data-train-producer-1"}
+        assert {item.device for item in [first, *stream]} == {threading.get_ident()}
+
+
+def test_without_a_transfer_ahead_the_wait_for_a_slow_producer_is_counted():
+    armed = False
+    split = inspect_split("train", Prefetch(Numbers(3, lambda i: armed and time.sleep(0.05)), workers=1))
+    armed = True
+    with split.stream(epoch=1, seed=0, ahead=False) as stream:
+        next(stream)
+        assert stream.wait_seconds >= 0.04
+
+
 def test_prepare_runs_in_the_loop_without_prefetch():
     split = inspect_split("train", NoPrefetch(Numbers(2)))
     with split.stream(epoch=1, seed=0, prepare=lambda i, b: threading.get_ident()) as stream:
@@ -244,7 +267,8 @@ def test_device_batches_are_staged_while_the_loop_holds_one(device, held):
 
 @pytest.mark.parametrize(("workers", "host"), [(1, 1), (2, 2), (2, 4), (3, 7)])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_host_batches_bound_what_is_built_ahead(workers, host, ordered):
+@pytest.mark.parametrize("ahead", [True, False])
+def test_host_batches_bound_what_is_built_ahead(workers, host, ordered, ahead):
     lock = threading.Lock()
     built = prepared = most = 0
 
@@ -262,7 +286,7 @@ def test_host_batches_bound_what_is_built_ahead(workers, host, ordered):
     source = Prefetch(Numbers(300, build), workers=workers, host_batches=host, ordered=ordered)
     split = inspect_split("train", source)
     built = most = 0
-    with split.stream(epoch=1, seed=0, prepare=prepare) as stream:
+    with split.stream(epoch=1, seed=0, prepare=prepare, ahead=ahead) as stream:
         assert len(list(stream)) == 300
     assert most <= host
 
@@ -280,10 +304,13 @@ def test_producer_error_comes_in_its_place_with_its_own_traceback():
         if index == 3:
             raise KeyError("missing shard")
 
-    for wrap in (NoPrefetch, lambda s: Prefetch(s, workers=2)):
+    for wrap, ahead in ((NoPrefetch, True), (lambda s: Prefetch(s, workers=2), True), (Prefetch, False)):
         split = inspect_split("train", wrap(Numbers(6, explode)))
         seen = []
-        with split.stream(epoch=2, seed=0) as stream, pytest.raises(KeyError, match="missing shard") as caught:
+        with (
+            split.stream(epoch=2, seed=0, ahead=ahead) as stream,
+            pytest.raises(KeyError, match="missing shard") as caught,
+        ):
             drain(stream, seen)
         assert seen == [0, 1, 2]
         assert "explode" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
@@ -294,9 +321,12 @@ def test_prepare_error_reaches_the_loop():
     def prepare(index, batch):
         raise MemoryError("device is full")
 
-    for wrap in (NoPrefetch, lambda s: s):
+    for wrap, ahead in ((NoPrefetch, True), (lambda s: s, True), (lambda s: s, False)):
         split = inspect_split("train", wrap(Numbers(6)))
-        with split.stream(epoch=1, seed=0, prepare=prepare) as stream, pytest.raises(MemoryError, match="is full"):
+        with (
+            split.stream(epoch=1, seed=0, prepare=prepare, ahead=ahead) as stream,
+            pytest.raises(MemoryError, match="is full"),
+        ):
             next(stream)
 
 

@@ -73,7 +73,10 @@ def test_what_was_spent_since_is_a_difference(monkeypatch: pytest.MonkeyPatch) -
     assert (since.seconds["step"], since.seconds[REST], since.times["step"]) == (1.0, 2.0, 1)
 
 
-def test_streamed_steps_wait_for_data_that_is_moved_beside_them(tmp_path: Path) -> None:
+def test_streamed_steps_wait_for_data_that_is_moved_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nitro_cli.run.devices.Placement.on_host", False)  # as on a device that needs the move
     found = profile(Streamed(), out_dir=tmp_path, first_step=3, steps=5)
     assert (found.first_step, found.steps, found.steps_per_epoch) == (3, 5, 10)
     counted = times(found)
