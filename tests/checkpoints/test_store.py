@@ -383,6 +383,22 @@ def test_two_runs_at_work_in_one_directory_both_survive(tmp_path: Path) -> None:
     assert sorted((e.run, e.epoch) for e in read_manifest(tmp_path).entries) == sorted([(one.id, 3), (other.id, 3)])
 
 
+def test_scope_dir_deletes_the_worse_of_a_finished_run_and_spares_one_at_work(tmp_path: Path) -> None:
+    rule = Checkpointer(keep=(Best(1),), scope="dir")
+    with create(tmp_path, rule) as finished:
+        save(finished, 1, 0.5)
+    with pytest.warns(NitroWarning, match=f"{finished.id} may be deleted"):
+        at_work = create(tmp_path, rule)
+    with at_work:
+        save(at_work, 1, 0.4, final=True)
+        with pytest.warns(NitroWarning, match=f"{at_work.id} may be deleted"):
+            better = create(tmp_path, rule)
+        with better:
+            save(better, 1, 0.3)
+    left = {path.parts[-3] for path in tmp_path.glob("*/checkpoints/*")}
+    assert left == {entry.run for entry in read_manifest(tmp_path).entries} == {at_work.id, better.id}
+
+
 def test_a_run_that_failed_early_leaves_nothing_behind(tmp_path: Path) -> None:
     other = create(tmp_path)
     run = create(tmp_path)
