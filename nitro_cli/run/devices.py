@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -141,7 +142,7 @@ class Placement:
         place = _spread if process_count() > 1 else jax.device_put
         return jax.tree.map(lambda leaf: place(leaf, layout.leaf(np.shape(leaf))), tree)
 
-    @property
+    @cached_property
     def on_host(self) -> bool:
         """Whether the one device is the host itself, where no batch has to be moved."""
         return self.layout is None and self.devices[0].platform == "cpu"
@@ -178,6 +179,8 @@ class Placement:
 
 def _canonical(array: np.ndarray) -> np.ndarray:
     """The array in the dtype that JAX would give it."""
+    if array.dtype.itemsize < 8:
+        return array
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     return array if array.dtype == dtype else array.astype(dtype)
 

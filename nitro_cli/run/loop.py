@@ -79,6 +79,7 @@ class TrainLoop:
         self.inputs: dict[str, Any] = {"device": dict(parts.device), "anchors": parts.anchors, "key": parts.key}
         self.rows = HyperRows(parts)
         self.burst = Burst(1)
+        self._several = False
         self.sums = EpochSums(*parts.epoch_sums)
         self._last_saved = time.monotonic()
         self._save_wished = False
@@ -264,10 +265,6 @@ class TrainLoop:
         self._finish(pending, nitro.epoch)
         return current
 
-    @property
-    def _several(self) -> bool:
-        return self.nitro.parts.steps_per_dispatch == MOST_STEPS
-
     def _compile(self, signature: Any, batches: tuple[Any, ...]) -> Program:
         nitro = self.nitro
         args: tuple[Any, ...] = (nitro.carry, batches, self.inputs)
@@ -297,6 +294,7 @@ class TrainLoop:
         elif before is not None and before > 1 and count == 1:
             reason += "; the run began with several, to which this agrees in all but rounding"
         parts.steps_per_dispatch = count
+        self._several = count > 1
         text = "1" if count == 1 else f"up to {count}"
         parts.report.add("dispatch", [{"steps in one call": text, "because": reason}])
 
@@ -352,7 +350,8 @@ class TrainLoop:
         if pending is None:
             return
         rows = pending.rows()
-        self.burst.finished(pending.count)
+        if self._several:
+            self.burst.finished(pending.count)
         nitro = self.nitro
         for index, numbers in enumerate(rows):
             step = pending.step + index

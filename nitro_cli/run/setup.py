@@ -301,7 +301,7 @@ def _set_horizon(parts: Parts) -> None:
     meta = source.record.meta
     # Counted from the record: an earlier resume may have changed how many steps an epoch has.
     rest_of_epoch = 0 if parts.epoch_closed else (train.batches - parts.position) // e.accum
-    parts.total_steps = parts.step + rest_of_epoch + (e.max_epochs - parts.epoch) * per_epoch
+    parts.total_steps = parts.step + rest_of_epoch + max(e.max_epochs - parts.epoch, 0) * per_epoch
     if (meta["accum"], meta["batches"]) == (e.accum, train.batches):
         return
     changed = (
