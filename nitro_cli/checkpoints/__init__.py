@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
-    from nitro_cli.checkpoints.locks import run_is_locked
+    from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import read_manifest
     from nitro_cli.checkpoints.names import record_name
     from nitro_cli.checkpoints.pieces import ArrayPieces
@@ -69,6 +69,7 @@ __all__ = [
     "rescan",
     "resolve_resume",
     "resolve_source",
+    "run_in_use",
     "run_is_locked",
     "runs",
     "tree_difference",
@@ -85,7 +86,7 @@ _MODULES = {
     "entries": ("Manifest", "ManifestEntry", "RunInfo", "latest_entry"),
     "fallback": ("load_with_fallback", "quarantine", "without_quarantine"),
     "leaves": ("LeafSpec", "host_arrays", "record_bytes"),
-    "locks": ("run_is_locked",),
+    "locks": ("run_in_use", "run_is_locked"),
     "manifest": ("read_manifest",),
     "names": ("record_name",),
     "pieces": ("ArrayPieces",),

@@ -20,6 +20,9 @@ from .references import CheckpointRef
 
 __all__ = ["load_with_fallback", "quarantine", "without_quarantine"]
 
+# How many may turn out gone: a run at work may delete each before it is read.
+_MOST_GONE = 20
+
 _sets_aside: ContextVar[bool] = ContextVar("sets_aside", default=True)
 
 
@@ -52,16 +55,18 @@ def load_with_fallback(
 
     Raises:
         IntegrityError: it, or with `latest` every checkpoint of the run, does not verify.
-        CheckpointNotFoundError, IncompatibleError, StorageError: as `read_record`.
+        CheckpointNotFoundError: it is gone, or with `latest` each was deleted before it could be read.
+        IncompatibleError, StorageError: as `read_record`.
     """
     if ref.request != "latest" or ref.root is None or ref.entry is None:
         return read_record(ref.path, prefixes=prefixes), ref, 0
     chosen = None if prefixes is None else tuple(prefixes)
     entry: ManifestEntry | None = ref.entry
-    older = [e for e in load_manifest(ref.root).of_run(ref.entry.run) if e.path != ref.entry.path]
+    tried: set[str] = set()
     problems: list[str] = []
     damaged: list[ManifestEntry] = []
-    while entry is not None:
+    while entry is not None and len(tried) - len(damaged) < _MOST_GONE:
+        tried.add(entry.path)
         try:
             record = read_record(ref.root / entry.path, prefixes=chosen)
         except IntegrityError as error:
@@ -74,8 +79,15 @@ def load_with_fallback(
             for other in damaged:
                 _set_aside(ref.root, other)
             return record, *_used(ref, entry, problems)
-        entry = latest_entry(older)
-        older = [e for e in older if entry is not None and e.path != entry.path]
+        # Listed anew each time: a run that is being trained has newer ones by now.
+        entry = latest_entry([e for e in load_manifest(ref.root).of_run(ref.entry.run) if e.path not in tried])
+    if not damaged:
+        raise CheckpointNotFoundError(
+            f"the checkpoints of the run {ref.run} were deleted before they could be read",
+            where=str(ref.root / (ref.run or "")),
+            why="; ".join(problems),
+            fix="where a process is training the run, wait until it ends",
+        )
     raise IntegrityError(
         f"no checkpoint of the run {ref.run} verifies",
         where=str(ref.root / (ref.run or "")),
@@ -88,13 +100,14 @@ def _used(ref: CheckpointRef, entry: ManifestEntry, problems: list[str]) -> tupl
     assert ref.root is not None
     if not problems:
         return ref, 0
-    lost = ref.step - entry.step
-    warnings.warn(
-        f"the newest checkpoint of the run {entry.run} cannot be used ({'; '.join(problems)}); going on from "
-        f"{entry.name}, epoch {entry.epoch}: {lost} optimizer steps are lost",
-        NitroWarning,
-        stacklevel=3,
-    )
+    lost = max(0, ref.step - entry.step)
+    if entry.step < ref.step:
+        warnings.warn(
+            f"the newest checkpoint of the run {entry.run} cannot be used ({'; '.join(problems)}); going on from "
+            f"{entry.name}, epoch {entry.epoch}: {lost} optimizer steps are lost",
+            NitroWarning,
+            stacklevel=3,
+        )
     used = replace(
         ref,
         path=ref.root / entry.path,

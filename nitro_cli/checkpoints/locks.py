@@ -11,7 +11,7 @@ from nitro_cli.errors import LockedError, StorageError
 
 from .transient import storage_error
 
-__all__ = ["RunLock", "manifest_lock", "run_is_locked"]
+__all__ = ["RunLock", "manifest_lock", "run_in_use", "run_is_locked"]
 
 MANIFEST_LOCK = ".manifest.lock"
 RUN_LOCK = ".lock"
@@ -70,12 +70,7 @@ class RunLock:
         try:
             self._lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
         except filelock.Timeout as error:
-            raise LockedError(
-                f"the run {self._path.parent.name} is in use",
-                where=str(self._path.parent),
-                why="another process is training it",
-                fix="wait until it ends; to branch from one of its checkpoints, resume from an earlier one",
-            ) from error
+            raise run_in_use(self._path.parent) from error
         except OSError as error:
             raise storage_error(error, "the run could not be locked", self._path) from error
 
@@ -87,6 +82,16 @@ class RunLock:
     def release(self) -> None:
         """Give the lock back; not holding it is no error."""
         self._lock.release(force=True)
+
+
+def run_in_use(run_path: Path) -> LockedError:
+    """The error for a run that another process holds."""
+    return LockedError(
+        f"the run {run_path.name} is in use",
+        where=str(run_path),
+        why="another process is training it",
+        fix="wait until it ends; to branch from one of its checkpoints, resume from an earlier one",
+    )
 
 
 def run_is_locked(run_path: Path) -> bool:

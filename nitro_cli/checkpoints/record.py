@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, nearest
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, StorageError, nearest
 
 from . import migrations
 from .array_store import read_arrays, write_arrays
@@ -339,6 +339,16 @@ def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str
     """
     if not arrays:
         return Record(record_info(path).meta)
+    try:
+        return _read_verified(path, prefixes)
+    except (IntegrityError, StorageError) as error:
+        if os.path.lexists(path):
+            raise
+        # Rotation renames the whole directory away: no file of it is damaged.
+        raise _no_checkpoint(Path(path), "it was deleted while it was read") from error
+
+
+def _read_verified(path: Path | str, prefixes: Iterable[str] | None) -> Record:
     info = verify_record(path)
     chosen = tuple(prefixes) if prefixes is not None else ("",)
     specs = {leaf: spec for leaf, spec in info.leaves.items() if leaf.startswith(chosen)}

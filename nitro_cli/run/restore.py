@@ -18,8 +18,10 @@ from nitro_cli.checkpoints import (
     load_with_fallback,
     resolve_resume,
     resolve_source,
+    run_in_use,
+    run_is_locked,
 )
-from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest
 from nitro_cli.run.snapshot import flatten, unflatten
 
@@ -63,6 +65,7 @@ def load_source(
         ConfigError: both are given, or the form is none that is accepted.
         NotFoundError: there is no such run or checkpoint.
         IntegrityError: no checkpoint of the run verifies.
+        LockedError: what `resume` names was deleted by another process that is training the run.
     """
     if weights is not None and resume not in (None, False):
         raise ConfigError(
@@ -75,7 +78,13 @@ def load_source(
         ref = resolve_resume(resume, root, metric=metric, mode=mode)
         if ref is None:
             return None
-        record, used, _ = load_with_fallback(ref)
+        try:
+            record, used, _ = load_with_fallback(ref)
+        except CheckpointNotFoundError as error:
+            if ref.root is None or ref.run is None or not run_is_locked(ref.root / ref.run):
+                raise
+            # Whoever trains the run rotates its checkpoints away while they are read.
+            raise run_in_use(ref.root / ref.run) from error
         return Source("resume", record, str(used.path), used.path, used)
     if weights is None:
         return None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from nitro_cli.checkpoints import (
     fallback,
     load_with_fallback,
     read_manifest,
+    read_record,
     resolve_resume,
     resolve_source,
 )
-from nitro_cli.errors import IntegrityError, NitroWarning, StorageError
+from nitro_cli.checkpoints import record as record_module
+from nitro_cli.checkpoints.durable import remove_tree
+from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarning, StorageError
 from nitro_cli.experiment import Every
 
 ALL = (Every(1),)
@@ -129,8 +134,6 @@ def test_a_read_only_directory_still_falls_back_and_says_that_nothing_was_set_as
 
 
 def test_a_checkpoint_rotated_away_in_the_meantime_is_not_called_damaged(tmp_path: Path, make_run: Any) -> None:
-    import shutil
-
     run = make_run(tmp_path, [1, 2], keep=ALL)
     ref = resolve("latest:latest", tmp_path)
     shutil.rmtree(ref.path)
@@ -138,3 +141,43 @@ def test_a_checkpoint_rotated_away_in_the_meantime_is_not_called_damaged(tmp_pat
         record, _, _ = load_with_fallback(ref)
     assert record.arrays["params/w"] == 1
     assert names(tmp_path, run) == ["epoch-0001"]
+
+
+def test_a_newer_checkpoint_written_in_the_meantime_stands_in_for_the_one_rotated_away(
+    tmp_path: Path, make_run: Any
+) -> None:
+    make_run(tmp_path, [1, 2, 3], keep=ALL)
+    newest = resolve("latest:latest", tmp_path)
+    manifest = read_manifest(tmp_path)
+    second = manifest.entries[1]
+    old = replace(
+        newest, path=tmp_path / second.path, entry=second, epoch=second.epoch, step=second.step, score=second.score
+    )
+    remove_tree(old.path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record, used, lost = load_with_fallback(old)
+    assert (record.arrays["params/w"], used.epoch, lost) == (3, 3, 0)
+
+
+def test_a_checkpoint_deleted_while_it_is_read_is_gone_and_not_damaged(
+    tmp_path: Path, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path, [1, 2], keep=ALL)
+    path = tmp_path / run / "checkpoints" / "epoch-0002"
+    verify = record_module.verify_record
+
+    def deleted_behind_it(where: Path) -> Any:
+        remove_tree(path)
+        return verify(where)
+
+    def deleted_later(where: Path) -> Any:
+        verify(where)
+        remove_tree(path)
+        raise StorageError("the checkpoint could not be read", why="FileNotFoundError")
+
+    for stand_in in (deleted_behind_it, deleted_later):
+        shutil.copytree(path.with_name("epoch-0001"), path, dirs_exist_ok=True)
+        monkeypatch.setattr(record_module, "verify_record", stand_in)
+        with pytest.raises(CheckpointNotFoundError):
+            read_record(path)
