@@ -12,6 +12,7 @@ from nitro_cli.cli.programs_on_disk import use_program_cache
 from nitro_cli.cli.render.progress_state import duration
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.errors import ExitCode
+from nitro_cli.experiment import EarlyStopping
 
 if TYPE_CHECKING:
     from nitro_cli.registry import Resolved
@@ -146,9 +147,12 @@ def _next_commands(nitro: Nitro) -> list[str]:
     commands = []
     if "test" in nitro.parts.splits:
         commands.append(f"nitro evaluate {place} {run} --split test")
-    more = 2 * nitro.experiment.max_epochs
-    commands += [f"nitro resume {place} {run} --max-epochs {more}", f"nitro runs {place}"]
-    return commands
+    if nitro.stop_reason != "early_stop":
+        commands.append(f"nitro resume {place} {run} --max-epochs {2 * nitro.experiment.max_epochs}")
+    elif isinstance(nitro.experiment.early_stop, EarlyStopping):
+        patience = max(1, 2 * nitro.experiment.early_stop.patience)
+        commands.append(f"nitro resume {place} {run} --set early_stop.patience={patience}")
+    return [*commands, f"nitro runs {place}"]
 
 
 def _shown(path: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -56,3 +58,13 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path, capsys: pyt
         for word in words:
             if word.startswith("--"):
                 assert word in text, f"{' '.join(words)}: no option {word}"
+
+
+def test_the_experiment_of_the_readme_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "rings.py").write_text(blocks(ROOT / "README.md", "python")[0])
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "nitro_cli", "train", "Rings", "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["best"]["score"] > 0.9
