@@ -150,7 +150,7 @@ def _next_commands(nitro: Nitro) -> list[str]:
     if nitro.stop_reason != "early_stop":
         commands.append(f"nitro resume {place} {run} --max-epochs {2 * nitro.experiment.max_epochs}")
     elif isinstance(nitro.experiment.early_stop, EarlyStopping):
-        patience = max(1, 2 * nitro.experiment.early_stop.patience)
+        patience = 2 * nitro.experiment.early_stop.patience
         commands.append(f"nitro resume {place} {run} --set early_stop.patience={patience}")
     return [*commands, f"nitro runs {place}"]
 

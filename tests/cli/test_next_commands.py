@@ -29,7 +29,6 @@ def ended(reason: str, early_stop: Any = None) -> list[str]:
     [
         ("completed", EarlyStopping(), "nitro resume runs/Mine --run abc --max-epochs 80"),
         ("early_stop", EarlyStopping(patience=5), "nitro resume runs/Mine --run abc --set early_stop.patience=10"),
-        ("early_stop", EarlyStopping(patience=0), "nitro resume runs/Mine --run abc --set early_stop.patience=1"),
         ("requested", None, "nitro resume runs/Mine --run abc"),
     ],
 )
