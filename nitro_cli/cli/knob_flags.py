@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["FLAGS", "KNOB_HELP", "given", "with_knob_flags"]
+from nitro_cli.errors import ConfigError
+
+__all__ = ["FLAGS", "KNOB_HELP", "given", "split_limit", "with_knob_flags"]
 
 _PANEL = "Run knobs"
 
@@ -68,6 +70,22 @@ def with_knob_flags(names: Iterable[str] = tuple(FLAGS)) -> Callable[[Callable[.
 def given(knobs: dict[str, Any]) -> dict[str, Any]:
     """The flags that were on the command line."""
     return {name: value for name, value in knobs.items() if value is not None}
+
+
+def split_limit(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags that become the run's own values, and `max_time`, which belongs to one call.
+
+    Raises:
+        ConfigError: the time is none.
+    """
+    once = {name: value for name, value in flags.items() if name == "max_time"}
+    if once:
+        from nitro_cli.experiment import Experiment, validation_problems
+
+        problems = validation_problems(Experiment, once)
+        if problems:
+            raise ConfigError(f"--max-time {once['max_time']} cannot be used", why=problems[0].message)
+    return {name: value for name, value in flags.items() if name != "max_time"}, once
 
 
 def _parameter(name: str) -> inspect.Parameter:

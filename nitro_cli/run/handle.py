@@ -71,7 +71,7 @@ class Nitro:
         schedules: replaces the experiment's schedules whole.
         compile_options: XLA options for every program.
         preset: the name of the preset that `e` was built from.
-        **knobs: any run knob, in the place of the experiment's field for this run.
+        **knobs: any run knob, in the place of the experiment's field for this run; `max_time` for this call alone.
 
     Raises:
         ConfigError: the configuration, data, schedules or optimizer do not fit together.
@@ -99,6 +99,7 @@ class Nitro:
         _check_knobs(knobs)
         setup_cache()
         self.configured = e.replace(**knobs) if knobs else e
+        self.own_max_time = e.max_time  # what the run's configuration says: a limit of this call stays out of it
         self.schedules_table = schedules
         self.compile_options = check_compile_options(compile_options)
         self.import_path = import_path_of(type(e))

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes
+from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes, runs
 from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
-from nitro_cli.registry import resolved_of, write_config
+from nitro_cli.registry import config_text, resolved_of, write_config
 from nitro_cli.run.facts import (
     fields_by_kind,
     logged_parameters,
@@ -33,6 +33,7 @@ from nitro_cli.run.shared_writing import begin_with_others, check_common_directo
 from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:
+    from nitro_cli.registry import Resolved
     from nitro_cli.run.handle import Nitro
     from nitro_cli.run.loop import EpochSums
     from nitro_cli.run.restore import Source
@@ -50,11 +51,13 @@ class RunPlace:
         store: the run's directory, locked.
         continued: whether the run was there before.
         resumed: the source of a resume, whose record the run goes on from; None for a handle that trains again.
+        status: of a run that was there before, how it ended; None for one that was killed.
     """
 
     store: RunStore | FollowedStore
     continued: bool
     resumed: Source | None
+    status: str | None = None
 
     @classmethod
     def open(cls, nitro: Nitro, own_run: str | None) -> RunPlace:
@@ -97,7 +100,9 @@ class RunPlace:
         ref = continued_ref(resumed, nitro.run_dir)
         if ref is not None:
             assert ref.run is not None
-            return cls(RunStore.reopen(nitro.run_dir, ref.run, ref.entry, **words), True, resumed)
+            status = next((run.status for run in runs(nitro.run_dir) if run.id == ref.run), None)
+            store = RunStore.reopen(nitro.run_dir, ref.run, ref.entry, **words)
+            return cls(store, True, resumed, None if status in ("running", "interrupted") else status)
         parent = None
         if resumed is not None and resumed.ref is not None:
             parent = resumed.ref.parent_of_run_in(nitro.run_dir)
@@ -115,6 +120,8 @@ class Recorder:
         history: the file of history rows.
         continued: whether the run was there before.
         config: the text of its config.toml, which every record carries, so that a copied checkpoint says what it is of.
+        place: where the run is, and what it was before.
+        configured: whether config.toml says `config`: in a resumed run it does from the first new record on.
     """
 
     store: RunStore | FollowedStore
@@ -122,12 +129,15 @@ class Recorder:
     history: JsonLinesWriter | UnwrittenHistory
     continued: bool
     config: str = ""
+    place: RunPlace | None = None
+    configured: bool = False
 
     @classmethod
     def open(cls, nitro: Nitro, place: RunPlace) -> Recorder:
         """Write what a run has from its first moment: configuration, provenance, the log's head.
 
-        A continued run's log and history are first cut to what its record counted.
+        A continued run's log and history are first cut to what its record counted. Its configuration and provenance
+        stay as they are until there is a new record, so that a resume that trains nothing changes nothing.
 
         Raises:
             StorageError: the directory cannot be written, or the disk is too small for what retention keeps.
@@ -138,16 +148,15 @@ class Recorder:
             return cls(store, None, UnwrittenHistory(), continued)
         meta = place.resumed.record.meta if place.resumed is not None else {}
         logger = open_logger(e.logger, store.path / LOG)
-        recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued)
+        recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued, place=place)
         if continued and "log_bytes" in meta:
             recorder.cut_to(meta["log_bytes"], nitro.history)
         held = meta.get("logger")
         if logger is not None and held is not None and continued:
             reattach_logger(logger, held["type"], held["state"])
-        resolved = resolved_of(nitro.configured, preset=parts.preset, schedules=nitro.schedules_table)
-        write_config(store.path / "config.toml", resolved)
-        recorder.config = (store.path / "config.toml").read_text(encoding="utf-8")
-        recorder.write_run_json(nitro)
+        recorder.config = config_text(_recorded(nitro))
+        if place.resumed is None or not continued:
+            recorder.write_configuration(nitro)
         store.check_disk(record_bytes(record_leaves(nitro.carry, parts.derived)), e.max_epochs)
         if not continued:
             for row in nitro.history:
@@ -156,6 +165,13 @@ class Recorder:
                 logger.log_params(logged_parameters(parts))
                 logger.log_other("setup_report", str(parts.report))
         return recorder
+
+    def write_configuration(self, nitro: Nitro) -> None:
+        """Write config.toml and run.json, once."""
+        if not self.configured:
+            write_config(self.store.path / "config.toml", _recorded(nitro))
+            self.write_run_json(nitro)
+            self.configured = True
 
     def write_run_json(self, nitro: Nitro) -> None:
         """Write provenance, environment and the setup report as they are now."""
@@ -222,6 +238,8 @@ class Recorder:
         checkpointer = parts.experiment.checkpointer
         if checkpointer is None:
             return None
+        if not isinstance(self.store, FollowedStore):
+            self.write_configuration(nitro)
         metric = self._metric(nitro, checkpointer)
         score = None
         if not resume_point and metric is not None and metrics:
@@ -325,11 +343,14 @@ class Recorder:
 
         Args:
             status: the stop reason; None for a run that was interrupted, which stays `running` with its lock free.
+                A resume that trained nothing leaves the status that the run had, where its record was not an end.
 
         Raises:
             StorageError: the last checkpoint could not be written: the run ends as `error`.
         """
         problems: list[Exception] = []
+        if self._unchanged() and self.place is not None:
+            status = self.place.status or status
 
         def attempt(step: Callable[..., object], *args: Any) -> None:
             try:
@@ -349,12 +370,23 @@ class Recorder:
         if problems:
             raise problems[0]
 
+    def _unchanged(self) -> bool:
+        """Whether the run is as the resume found it, stopped in the middle."""
+        resumed = self.place.resumed if self.place is not None else None
+        return not self.configured and resumed is not None and not resumed.record.meta.get("stop_reason")
+
     def discard(self) -> None:
         """Remove a run that never finished a step."""
         if self.logger is not None:
             with contextlib.suppress(Exception):
                 self.logger.finish("error")
         self.history.close()
+
+
+def _recorded(nitro: Nitro) -> Resolved:
+    """The configuration of the run: a time limit given to this handle alone is not in it."""
+    own = nitro.configured.replace(max_time=nitro.own_max_time)
+    return resolved_of(own, preset=nitro.parts.preset, schedules=nitro.schedules_table)
 
 
 def continued_ref(resumed: Source | None, run_dir: Path) -> CheckpointRef | None:

@@ -74,6 +74,35 @@ def test_max_time_stops_with_the_state_saved(probe, nitro_json):
     assert made["state_saved"] is True
 
 
+def config_of(folder, made):
+    return (folder / made["run_dir"] / made["run"] / "config.toml").read_text()
+
+
+def test_a_time_limit_is_of_one_call_and_not_of_the_run(probe, nitro_json):
+    made = nitro_json("train", "Probe", "--max-time", "0.001s", code=75)
+    assert "max_time" not in config_of(probe, made).replace('"max_time"', "")
+    again = nitro_json("resume", "--max-time", "0.001s", "--set", "noise=0.5", code=75)
+    assert "noise = 0.5" in config_of(probe, again)
+    assert nitro_json("resume")["stop_reason"] == "completed"
+
+
+def test_a_time_that_is_none_is_refused(probe, nitro):
+    result = nitro("train", "Probe", "--max-time", "soon")
+    assert (result.exit_code, "write it like 55m" in result.stderr) == (2, True)
+
+
+def test_a_resume_that_trains_nothing_changes_nothing(probe, nitro, nitro_json):
+    words = ("--set", "trouble=SIGTERM", "--set", "when=2", "--max-epochs", "6")
+    made = nitro_json("train", "Probe", *words, code=75)
+    before = config_of(probe, made)
+    result = nitro("resume", "--max-epochs", "1")
+    assert "already at epoch" in result.stderr
+    assert config_of(probe, made) == before
+    assert [run["status"] for run in nitro_json("runs")["runs"]] == ["requested"]
+    assert json.loads((probe / made["run_dir"] / made["run"] / "run.json").read_text())["status"] == "requested"
+    assert nitro_json("resume", "--set", "trouble=none")["epoch"] == 6
+
+
 def test_a_run_that_diverges_ends_with_its_own_code(probe, nitro):
     result = nitro("train", "Probe", "--set", "trouble=nans", "--json")
     assert result.exit_code == ExitCode.DIVERGED

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nitro_cli.cli.knob_flags import given, with_knob_flags
+from nitro_cli.cli.knob_flags import given, split_limit, with_knob_flags
 from nitro_cli.cli.options import CacheDir, RunChoice, RunDir, Sets, Unsets
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_places import find_run
@@ -40,7 +40,10 @@ def run(
     cache_dir: CacheDir = None,
     **knobs: object,
 ) -> int:
-    """Continue a run: the experiment is rebuilt from the run's own configuration, what is given here set over it."""
+    """Continue a run: the experiment is rebuilt from the run's own configuration, what is given here set over it.
+
+    The values given here stay the run's, from the first checkpoint written on; --max-time is for this call alone.
+    """
     from nitro_cli.cli.training import train_resolved
     from nitro_cli.registry import read_config
 
@@ -53,6 +56,6 @@ def run(
         )
     if not place.chosen:
         output.note(f"run {place.id} of {place.root}")
-    flags = {"run_dir": str(Path(place.root)), **given(knobs)}
-    resolved = read_config(place.config, sets or (), unsets or (), flags)
-    return train_resolved(output, resolved, cache_dir=cache_dir, resume=f"{place.id}:{from_}")
+    lasting, once = split_limit(given(knobs))
+    resolved = read_config(place.config, sets or (), unsets or (), {"run_dir": str(Path(place.root)), **lasting})
+    return train_resolved(output, resolved, cache_dir=cache_dir, resume=f"{place.id}:{from_}", **once)

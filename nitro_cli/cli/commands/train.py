@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nitro_cli.cli.knob_flags import given, with_knob_flags
+from nitro_cli.cli.knob_flags import given, split_limit, with_knob_flags
 from nitro_cli.cli.options import CacheDir, ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
 from nitro_cli.errors import ConfigError, ExitCode
@@ -131,7 +131,9 @@ def _trained(
 
     if smoke and dry_run:
         raise ConfigError("--smoke trains, and --dry-run trains nothing", fix="give one of them")
-    resolved = resolve(*names)
+    experiment, preset, sets, unsets, flags = names
+    lasting, once = split_limit(flags)
+    resolved = resolve(experiment, preset, sets, unsets, lasting)
     if smoke:
         from nitro_cli.cli.smoke import smoke_one, tell_smoke
 
@@ -147,4 +149,5 @@ def _trained(
         resolved,
         cache_dir=cache_dir,
         **words,
+        **once,
     )
