@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import read_manifest
-    from nitro_cli.checkpoints.names import record_name
+    from nitro_cli.checkpoints.names import quarantined_records, record_name
     from nitro_cli.checkpoints.pieces import ArrayPieces
     from nitro_cli.checkpoints.pruning import Prunable, prune
     from nitro_cli.checkpoints.rebuilding import rescan
@@ -61,6 +61,7 @@ __all__ = [
     "load_with_fallback",
     "prune",
     "quarantine",
+    "quarantined_records",
     "read_manifest",
     "read_record",
     "record_bytes",
@@ -88,7 +89,7 @@ _MODULES = {
     "leaves": ("LeafSpec", "host_arrays", "record_bytes"),
     "locks": ("run_in_use", "run_is_locked"),
     "manifest": ("read_manifest",),
-    "names": ("record_name",),
+    "names": ("quarantined_records", "record_name"),
     "pieces": ("ArrayPieces",),
     "pruning": ("Prunable", "prune"),
     "record": ("Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"),

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from nitro_cli.errors import ConfigError, IntegrityError
 
-__all__ = ["RUN_ID", "contained_path", "is_checkpoint_name", "is_stray_name", "record_name"]
+__all__ = ["RUN_ID", "contained_path", "is_checkpoint_name", "is_stray_name", "quarantined_records", "record_name"]
 
 CHECKPOINTS = "checkpoints"
 RUN_ID = re.compile(r"[0-9a-f]{8}")
@@ -58,6 +58,14 @@ def _refused(name: object, why: str) -> ConfigError:
 def is_checkpoint_name(name: str) -> bool:
     """Whether a directory of this name, inside `checkpoints/`, can be a committed checkpoint."""
     return not name.startswith(".") and not QUARANTINED.search(name)
+
+
+def quarantined_records(run_path: Path) -> list[Path]:
+    """The damaged checkpoints of a run that were set aside as `<name>.corrupt-<n>`, by name."""
+    try:
+        return sorted(p for p in (run_path / CHECKPOINTS).iterdir() if QUARANTINED.search(p.name) and p.is_dir())
+    except OSError:
+        return []
 
 
 def is_stray_name(name: str) -> bool:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import CheckpointNotFoundError, NitroError
+from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroError
 
 from .manifest import MANIFEST_FILE
-from .names import CHECKPOINTS, RUN_ID, is_checkpoint_name
+from .names import CHECKPOINTS, QUARANTINED, RUN_ID, is_checkpoint_name, quarantined_records
 from .record import RECORD_FILE, verify_record
 
 __all__ = ["Verification", "verify"]
@@ -51,7 +51,8 @@ def verify(path: Path | str) -> list[Verification]:
         path: any of the three.
 
     Returns:
-        One outcome per checkpoint, whole ones included, by run and name.
+        One outcome per checkpoint, whole ones included, by run and name. Of a run that has none but those set aside as
+        damaged, these.
 
     Raises:
         CheckpointNotFoundError: `path` is none of the three, or holds no checkpoint.
@@ -64,16 +65,27 @@ def verify(path: Path | str) -> list[Verification]:
         raise CheckpointNotFoundError(
             "there is no checkpoint to verify",
             where=str(place),
-            why="it is not a checkpoint, a run or a directory of runs" if place.is_dir() else "it does not exist",
+            why=_why_none(place),
         )
     return [_outcome(record) for record in found]
+
+
+def _why_none(place: Path) -> str:
+    if not place.is_dir():
+        return "it does not exist"
+    if (place / CHECKPOINTS).is_dir():
+        return "the run has none"
+    if (place / MANIFEST_FILE).is_file():
+        return "none of its runs has one"
+    return "it is not a checkpoint, a run or a directory of runs"
 
 
 def _records(place: Path) -> list[Path]:
     if (place / RECORD_FILE).exists() or (place.parent.name == CHECKPOINTS and place.is_dir()):
         return [place]
     if (place / CHECKPOINTS).is_dir():
-        return sorted(p for p in (place / CHECKPOINTS).iterdir() if p.is_dir() and is_checkpoint_name(p.name))
+        found = sorted(p for p in (place / CHECKPOINTS).iterdir() if p.is_dir() and is_checkpoint_name(p.name))
+        return found or quarantined_records(place)
     if place.is_dir():
         runs = sorted(p for p in place.iterdir() if RUN_ID.fullmatch(p.name) and (p / CHECKPOINTS).is_dir())
         return [record for run in runs for record in _records(run)]
@@ -82,6 +94,11 @@ def _records(place: Path) -> list[Path]:
 
 def _outcome(path: Path) -> Verification:
     try:
-        return Verification(path, verify_record(path).size, None)
+        size = verify_record(path).size
+        if path.parent.name == CHECKPOINTS and QUARANTINED.search(path.name):
+            why = "it was set aside as damaged, and is whole now"
+            fix = "give it its name without `.corrupt-<n>` again, then `nitro runs DIR --rescan`"
+            raise IntegrityError(f"the checkpoint {path.name} is set aside", where=str(path), why=why, fix=fix)
+        return Verification(path, size, None)
     except NitroError as error:
         return Verification(path, 0, error)

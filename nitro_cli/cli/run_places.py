@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ __all__ = ["HOME", "RunPlace", "choose_run", "find_run", "is_run_directory", "is
 
 HOME = Path("runs")
 _DEEPEST = 4
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,25 @@ class RunPlace:
         return self.path / "config.toml"
 
 
+@dataclass(frozen=True)
+class _Need:
+    """What a run must hold for a command to read it."""
+
+    what: str
+    has: Callable[[RunSummary], bool]
+
+
+def _has_history(summary: RunSummary) -> bool:
+    try:
+        return (summary.path / "history.jsonl").stat().st_size > 0
+    except OSError:
+        return False
+
+
+_CHECKPOINT = _Need("checkpoint", lambda summary: bool(summary.checkpoints))
+_HISTORY = _Need("history", _has_history)
+
+
 def is_run_root(path: Path) -> bool:
     """Whether a directory holds runs."""
     return (path / "manifest.json").is_file()
@@ -70,29 +90,33 @@ def run_roots(home: Path = HOME) -> Iterator[Path]:
         inner[:] = sorted(name for name in inner if not name.startswith("."))
 
 
-def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool = False) -> RunPlace:
-    """Find the run that `text` names.
+def find_run(
+    text: str | None, run: str | None = None, *, with_checkpoints: bool = False, with_history: bool = False
+) -> RunPlace:
+    """Find the run that `text` names; a newer one that holds nothing to read is passed over, said.
 
     Args:
         text: a run directory, a run's own directory, an id or unique prefix of a run under `runs/`, or None for the
             newest run under `runs/`.
         run: with a run directory, the id or unique prefix of one of its runs; the newest by default.
         with_checkpoints: whether the newest is the newest that has a checkpoint, where one has.
+        with_history: likewise, that has a row of history.
 
     Raises:
         RunNotFoundError: there is no such run; the directories searched and the nearest ids are named.
     """
+    need = _HISTORY if with_history else _CHECKPOINT if with_checkpoints else None
     if text is None:
-        return _by_id(run) if run is not None else _newest_of_all(with_checkpoints)
+        return _by_id(run) if run is not None else _newest_of_all(need)
     path = Path(text)
     if is_run_root(path):
-        return choose_run(path, run, with_checkpoints=with_checkpoints)
+        return _choose(path, run, need)
     if is_run_directory(path):
         return RunPlace(path.parent, path.name)
     if path.is_dir():
         roots = list(run_roots(path))
         if len(roots) == 1:
-            return choose_run(roots[0], run, with_checkpoints=with_checkpoints)
+            return _choose(roots[0], run, need)
         raise RunNotFoundError(
             f"{path} is no run directory",
             where=str(path),
@@ -107,18 +131,22 @@ def find_run(text: str | None, run: str | None = None, *, with_checkpoints: bool
     return _by_id(text)
 
 
-def choose_run(root: Path, run: str | None, *, with_checkpoints: bool = False) -> RunPlace:
-    """One run of a directory: by id or unique prefix, else the newest; with a checkpoint where that is asked for.
+def choose_run(root: Path, run: str | None) -> RunPlace:
+    """One run of a directory: by id or unique prefix, else the newest.
 
     Raises:
         RunNotFoundError: there is none; those there are are named.
     """
+    return _choose(root, run, None)
+
+
+def _choose(root: Path, run: str | None, need: _Need | None) -> RunPlace:
     held = summaries(root)
     if run is None or run == "latest":
         if not held:
             raise RunNotFoundError(f"{root} holds no run", where=str(root), fix="`nitro train EXP` makes one")
-        usable = [summary for summary in held if summary.checkpoints] if with_checkpoints else held
-        return RunPlace(root, (usable or held)[0].id, chosen=run is not None)
+        newest = _first_with(need, [(root, summary) for summary in held])
+        return RunPlace(root, held[0].id if newest is None else newest[1].id, chosen=run is not None)
     found = [summary.id for summary in held if summary.id.startswith(run)]
     if len(found) == 1:
         return RunPlace(root, found[0])
@@ -157,18 +185,33 @@ def _no_such(text: str, found: list[str], known: list[str], where: str) -> RunNo
     )
 
 
-def _newest_of_all(with_checkpoints: bool) -> RunPlace:
-    found = [
-        (summary.written, root, summary.id)
-        for root in run_roots()
-        for summary in summaries(root)
-        if summary.checkpoints or not with_checkpoints
-    ]
-    if not found:
+def _newest_of_all(need: _Need | None) -> RunPlace:
+    held = [(root, summary) for root in run_roots() for summary in summaries(root)]
+    held.sort(key=lambda item: (item[1].written, str(item[0]), item[1].id), reverse=True)
+    found = _first_with(need, held)
+    if found is None:
         raise RunNotFoundError(
-            "there is no run under runs/" + (" that has a checkpoint" if with_checkpoints else ""),
+            "there is no run under runs/" + ("" if need is None else f" that has a {need.what}"),
             where=str(HOME.absolute()),
             fix="train one with `nitro train EXP`, or name a run directory",
         )
-    _, root, run = max(found)
-    return RunPlace(root, run, chosen=False)
+    root, summary = found
+    return RunPlace(root, summary.id, chosen=False)
+
+
+def _first_with(need: _Need | None, held: list[tuple[Path, RunSummary]]) -> tuple[Path, RunSummary] | None:
+    """The first that has what is needed; those before it are told."""
+    for number, (root, summary) in enumerate(held):
+        if need is None or need.has(summary):
+            if need is not None and number:
+                passed = ", ".join(f"{other.id} ({other.status})" for _, other in held[:number][:_SHOWN])
+                more = f" and {number - _SHOWN} more" if number > _SHOWN else ""
+                verb = "has" if number == 1 else "have"
+                warnings.warn(
+                    f"{passed}{more} {verb} no {need.what} and {'is' if number == 1 else 'are'} passed over: "
+                    f"taking run {summary.id} of {root}",
+                    NitroWarning,
+                    stacklevel=4,
+                )
+            return root, summary
+    return None

@@ -13,6 +13,7 @@ from nitro_cli.errors import (
     CheckpointNotFoundError,
     ConfigError,
     ExperimentNotFoundError,
+    IntegrityError,
     NotFoundError,
     RunNotFoundError,
     nearest,
@@ -103,17 +104,17 @@ def _record(path: Path) -> Path | None:
 def _run_of(text: str | None, run: str | None) -> RunPlace | None:
     """The run that the text names, or None when it is an experiment's name."""
     if text is None:
-        return find_run(None, run, with_checkpoints=run is None)
+        return find_run(None, run, with_checkpoints=True)
     path = Path(text)
     if is_run_root(path) or is_run_directory(path):
-        return find_run(text, run)
+        return find_run(text, run, with_checkpoints=True)
     from nitro_cli.registry import find_experiment
 
     try:
         find_experiment(text)
     except ExperimentNotFoundError as error:
         try:
-            return find_run(text, run)
+            return find_run(text, run, with_checkpoints=True)
         except RunNotFoundError as missing:
             if path.is_dir():
                 raise missing from None
@@ -182,11 +183,12 @@ def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef
 def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> Target:
     summary = next((s for s in summaries(place.root) if s.id == place.id), None)
     if summary is None or not summary.checkpoints:
+        _check_damage(place)
         raise CheckpointNotFoundError(
             f"the run {place.id} has no checkpoint",
             where=str(place.path),
             why=None if summary is None else f"its status is {summary.status}",
-            fix="train it further, or choose another run with --run",
+            fix="choose another run with --run, or train one",
         )
     weights, path, which = _chosen(place, summary, checkpoint)
     from nitro_cli.registry import read_config
@@ -194,6 +196,19 @@ def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> 
     flags = {"run_dir": str(place.root), **(overrides.flags or {})}
     resolved = read_config(place.config, overrides.sets, overrides.unsets, flags)
     return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
+
+
+def _check_damage(place: RunPlace) -> None:
+    from nitro_cli.checkpoints import quarantined_records
+
+    aside = [path.name for path in quarantined_records(place.path)]
+    if aside:
+        raise IntegrityError(
+            f"no checkpoint of the run {place.id} is whole",
+            where=str(place.path),
+            why=f"set aside as damaged: {', '.join(aside[:5])}{', ...' if len(aside) > 5 else ''}",
+            fix=f"restore them from a copy, then `nitro runs {place.root} --rescan`; or choose another run with --run",
+        )
 
 
 def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path, str]:

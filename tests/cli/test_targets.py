@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from nitro_cli.checkpoints import RunStore
 from nitro_cli.errors import ExitCode
 
 
@@ -134,3 +135,37 @@ def test_average_writes_a_record_that_evaluates(trained, nitro, nitro_json, run)
     assert result.stdout.strip() == f"runs/Probe/{run()['id']}/averages/average-last-2"
     assert nitro_json("validate", result.stdout.strip())["metrics"]["mse"] == pytest.approx(made["metrics"]["mse"])
     assert nitro("average", "--select", "lats(2)").exit_code == ExitCode.USAGE
+
+
+@pytest.fixture
+def failed(trained, nitro):
+    """The id of a newer run that failed before its first checkpoint."""
+    store = RunStore.create("runs/Probe", experiment="m:Probe", checkpointer=None)
+    store.set_status("error")
+    store.close()
+    return store.id
+
+
+@pytest.mark.parametrize("target", [[], ["runs/Probe"]])
+@pytest.mark.parametrize(("command", "what"), [("validate", "checkpoint"), ("history", "history")])
+def test_a_newer_run_that_holds_nothing_to_read_is_passed_over_and_said(
+    trained, nitro, failed, command, what, target, run
+):
+    result = nitro(command, *target)
+    assert result.exit_code == 0, result.output
+    assert f"{failed} (error) has no {what}" in " ".join(result.stderr.split())
+    named = nitro(command, *target, "--run", failed)
+    assert named.exit_code == 3
+    assert "passed over" not in named.stderr
+
+
+def test_a_run_whose_checkpoints_are_all_set_aside_is_damaged_not_untrained(trained, nitro, nitro_json, run):
+    folder = trained / "runs" / "Probe" / run()["id"] / "checkpoints"
+    names = [path.name for path in folder.iterdir()]
+    for name in names:
+        (folder / name).rename(folder / f"{name}.corrupt-1")
+    result = nitro("evaluate", "runs/Probe")
+    assert result.exit_code == ExitCode.INTEGRITY
+    assert f"{sorted(names)[0]}.corrupt-1" in " ".join(result.stderr.split())
+    made = nitro_json("checkpoint", "verify", "runs/Probe", code=5)
+    assert made["damaged"] == len(names)

@@ -25,7 +25,7 @@ def run(
     csv: Annotated[bool, typer.Option("--csv", help="All rows as CSV.")] = False,
 ) -> int:
     """A run's metrics per epoch, the best epoch starred."""
-    place = find_run(run_dir, run_id)
+    place = find_run(run_dir, run_id, with_history=True)
     if not place.chosen:
         output.note(f"run {place.id} of {place.root}")
     history: Any = read_history(place)

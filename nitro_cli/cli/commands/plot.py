@@ -38,7 +38,7 @@ def run(
     x: Annotated[Axis, typer.Option("--x", help="Horizontal axis.")] = Axis.EPOCH,
 ) -> int:
     """Draw a run's metrics over its epochs to a file."""
-    place = find_run(run_dir, run_id)
+    place = find_run(run_dir, run_id, with_history=True)
     history = read_history(place)
     wanted = None if not metric else ("all" if metric == ["all"] else metric)
     figure = history.plot(wanted, x=x.value)
