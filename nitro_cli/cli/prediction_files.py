@@ -59,6 +59,15 @@ class InputFields:
             raise DataError("the fields have different lengths", where=str(path), why=f"their shapes are {shown}")
         self.samples = next(iter(lengths.values()))[0] if lengths else 0
 
+    def types(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every field's array."""
+        told = {}
+        for name in self.fields:
+            with self.open(name) as stream:
+                shape, _, dtype = _header(stream, f"{self.path}: {name}")
+            told[name] = (shape, dtype.name)
+        return told
+
     def batches(self, size: int) -> Iterator[dict[str, np.ndarray]]:
         """Batches of at most `size` samples, in order."""
         readers = [_RowReader(self, name) for name in self.fields]

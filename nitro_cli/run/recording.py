@@ -296,6 +296,10 @@ class Recorder:
             "stream_state": None if parts.epoch_closed else parts.stream_state,
             "epoch_loss": {"sum": sums.total, "count": sums.count},
             "batches": parts.splits["train"].batches,
+            "batch_fields": {
+                name: {"dtype": str(spec.dtype), "shape": list(spec.shape)}
+                for name, spec in parts.splits["train"].fields.items()
+            },
             "accum": e.accum,
             "steps_per_dispatch": parts.steps_per_dispatch,
             "total_steps": parts.total_steps,

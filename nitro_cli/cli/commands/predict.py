@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +14,8 @@ from nitro_cli.cli.knob_flags import given, with_knob_flags
 from nitro_cli.cli.options import CheckpointChoice, Force, OptionalTarget, Preset, RunChoice, Sets, Unsets, Weights
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
-from nitro_cli.cli.targets import Overrides, resolve_target
-from nitro_cli.errors import ExitCode
+from nitro_cli.cli.targets import Overrides, Target, resolve_target
+from nitro_cli.errors import DataError, ExitCode, NitroError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,7 +59,8 @@ def run(
         source = InputFields(Path(input_), signature.required, signature.optional)
         with OutputFile(Path(out), source.samples, force=force) as file:
             nitro = open_handle(output, found, data={})
-            _stream(nitro, source, file, min(batch_size, max(source.samples, 1)))
+            with _told_as_trained(output, source, found):
+                _stream(nitro, source, file, min(batch_size, max(source.samples, 1)))
             shapes = file.shapes
     if output.json:
         arrays = {name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in shapes.items()}
@@ -70,6 +73,41 @@ def run(
     told = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in shapes.items())
     output.note(f"{source.samples} samples: {told}")
     return ExitCode.OK
+
+
+@contextlib.contextmanager
+def _told_as_trained(output: Output, source: InputFields, target: Target) -> Iterator[None]:
+    """Inputs unlike those of training explain a forward that fails; where it works, they are only told.
+
+    Raises:
+        DataError: it failed, and an input differs.
+    """
+    unlike = _unlike_training(source, target)
+    try:
+        yield
+    except NitroError:
+        raise
+    except Exception as error:
+        if not unlike:
+            raise
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError("; ".join(unlike), where=str(source.path), why=f"forward fails: {lines[0]}") from error
+    for text in unlike:
+        output.note(text)
+
+
+def _unlike_training(source: InputFields, target: Target) -> list[str]:
+    """The fields of another dtype or shape than the batches of training, which the checkpoint knows."""
+    from nitro_cli.checkpoints import record_info
+
+    trained = record_info(target.checkpoint).meta.get("batch_fields", {}) if target.checkpoint is not None else {}
+    told = []
+    for name, (shape, dtype) in source.types().items():
+        known = trained.get(name)
+        if known is not None and (known["dtype"], known["shape"]) != (dtype, list(shape[1:])):
+            was = f"{known['dtype']}[{', '.join(['n', *map(str, known['shape'])])}]"
+            told.append(f"input {name} is {dtype}{list(shape)}, the model was trained with {was}")
+    return told
 
 
 def _stream(nitro: Nitro, source: InputFields, file: OutputFile, size: int) -> None:
