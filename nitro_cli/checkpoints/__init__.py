@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.pieces import ArrayPieces
     from nitro_cli.checkpoints.pruning import Prunable, prune
     from nitro_cli.checkpoints.rebuilding import rescan
+    from nitro_cli.checkpoints.reconcile import unlisted_runs, warn_about_unlisted
     from nitro_cli.checkpoints.record import Record, RecordInfo, read_record, record_info, verify_record, write_record
     from nitro_cli.checkpoints.record import record_info as checkpoint_info
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
@@ -74,8 +75,10 @@ __all__ = [
     "run_is_locked",
     "runs",
     "tree_difference",
+    "unlisted_runs",
     "verify",
     "verify_record",
+    "warn_about_unlisted",
     "without_quarantine",
     "write_record",
 ]
@@ -95,6 +98,7 @@ _MODULES = {
     "record": ("Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"),
     "references": ("AverageRef", "CheckpointRef"),
     "rebuilding": ("rescan",),
+    "reconcile": ("unlisted_runs", "warn_about_unlisted"),
     "retention": ("Retention", "check_keep"),
     "shared_record": ("PartWriter", "WrittenPart"),
     "sources": ("resolve_resume", "resolve_source"),

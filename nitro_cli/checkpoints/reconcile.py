@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from .durable import remove_tree
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import RunLock, run_is_locked
 from .manifest import MANIFEST_FILE, present_names
-from .names import CHECKPOINTS, RUN_ID, contained_path, is_stray_name
+from .names import CHECKPOINTS, RUN_ID, contained_path, is_checkpoint_name, is_stray_name
 from .record import RecordInfo, record_info
 from .retention import Retention
 
@@ -27,6 +27,8 @@ __all__ = [
     "remove_strays",
     "remove_strays_of_dead_runs",
     "run_info_from_disk",
+    "unlisted_runs",
+    "warn_about_unlisted",
     "with_disk",
     "without_entries",
 ]
@@ -102,6 +104,39 @@ def without_entries(manifest: Manifest, paths: Iterable[str]) -> Manifest:
     """The manifest without the entries of these paths."""
     gone = set(paths)
     return replace(manifest, entries=tuple(entry for entry in manifest.entries if entry.path not in gone))
+
+
+def unlisted_runs(root: Path, known: Collection[str]) -> list[str]:
+    """Runs that lie in a directory with checkpoints, are at work nowhere, and that its manifest does not list.
+
+    Args:
+        root: the directory of the runs.
+        known: ids of those that the manifest lists.
+    """
+    found = []
+    try:
+        folders = [p for p in root.iterdir() if RUN_ID.fullmatch(p.name) and p.name not in known and not p.is_symlink()]
+        for folder in folders:
+            checkpoints = folder / CHECKPOINTS
+            records = checkpoints.iterdir() if checkpoints.is_dir() else ()
+            if any(is_checkpoint_name(p.name) and p.is_dir() for p in records) and not run_is_locked(folder):
+                found.append(folder.name)
+    except OSError:
+        # They are only told: what cannot be listed is told by whoever needs it.
+        return []
+    return sorted(found)
+
+
+def warn_about_unlisted(root: Path, known: Collection[str]) -> None:
+    """Say which runs of a directory its manifest does not list, and how they are taken in; arguments as above."""
+    lost = unlisted_runs(root, known)
+    if lost:
+        warnings.warn(
+            f"{root} holds {len(lost)} run{'s' * (len(lost) != 1)} that its manifest does not list: "
+            f"{', '.join(lost[:5])}{', ...' if len(lost) > 5 else ''}; `nitro runs {root} --rescan` takes them in",
+            NitroWarning,
+            stacklevel=3,
+        )
 
 
 def _filled_from(info: RunInfo, record: RecordInfo) -> RunInfo:

@@ -28,6 +28,7 @@ from .reconcile import (
     remove_displaced,
     remove_strays,
     remove_strays_of_dead_runs,
+    warn_about_unlisted,
     with_disk,
     without_entries,
 )
@@ -117,6 +118,7 @@ class RunStore:
         try:
             manifest = update_manifest(base, lambda old: old.with_run(info), sleep=sleep)
             remove_strays_of_dead_runs(base, manifest)
+            warn_about_unlisted(base, manifest.runs)
             if retention is not None:
                 warn_about_others(manifest.entries, retention, run, base)
         except BaseException:

@@ -14,7 +14,17 @@ from nitro_cli.errors import NitroWarning, RunNotFoundError, nearest
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import RunSummary
 
-__all__ = ["HOME", "RunPlace", "choose_run", "find_run", "is_run_directory", "is_run_root", "run_roots", "summaries"]
+__all__ = [
+    "HOME",
+    "RunPlace",
+    "check_manifest_lost",
+    "choose_run",
+    "find_run",
+    "is_run_directory",
+    "is_run_root",
+    "run_roots",
+    "summaries",
+]
 
 HOME = Path("runs")
 _DEEPEST = 4
@@ -117,6 +127,8 @@ def find_run(
         roots = list(run_roots(path))
         if len(roots) == 1:
             return _choose(roots[0], run, need)
+        if not roots:
+            check_manifest_lost(path)
         raise RunNotFoundError(
             f"{path} is no run directory",
             where=str(path),
@@ -129,6 +141,26 @@ def find_run(
         close = nearest(str(path), siblings)
         raise RunNotFoundError(f"there is no directory {path}", nearest=close, fix="`nitro runs` lists all")
     return _by_id(text)
+
+
+def check_manifest_lost(path: Path) -> None:
+    """Check that there are no runs in a directory, or one inside it, that was found to hold no manifest.
+
+    Raises:
+        RunNotFoundError: there are; the command that takes them in is named.
+    """
+    from nitro_cli.checkpoints import unlisted_runs
+
+    inner = sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+    for folder in (path, *inner):
+        lost = unlisted_runs(folder, ())
+        if lost:
+            raise RunNotFoundError(
+                f"{folder} has lost its manifest.json",
+                where=str(folder),
+                why=f"runs that lie there: {', '.join(lost[:8])}{', ...' if len(lost) > 8 else ''}",
+                fix=f"`nitro runs {folder} --rescan` rebuilds it from them",
+            )
 
 
 def choose_run(root: Path, run: str | None) -> RunPlace:

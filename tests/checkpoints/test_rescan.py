@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,15 @@ def test_a_rescan_of_a_good_manifest_changes_nothing_but_the_order_of_writing(tm
 def test_no_directory_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(RunNotFoundError):
         rescan(tmp_path / "nowhere")
+
+
+def test_a_new_run_beside_runs_that_no_manifest_lists_says_so(tmp_path: Path, make_run: Any) -> None:
+    lost = make_run(tmp_path, [1])
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "0123abcd" / "checkpoints").mkdir(parents=True)
+    with pytest.warns(NitroWarning, match=rf"1 run that its manifest does not list: {lost}; .*--rescan"):
+        RunStore.create(tmp_path, experiment="m:Toy", checkpointer=None).close()
+    rescan(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RunStore.create(tmp_path, experiment="m:Toy", checkpointer=None).close()

@@ -46,10 +46,21 @@ def test_runs_names_the_nearest_of_a_wrong_directory_or_id(trained, nitro):
 def test_a_lost_manifest_is_rebuilt_by_rescan(trained, nitro, nitro_json):
     before = nitro_json("runs")["runs"][0]
     (trained / "runs" / "Probe" / "manifest.json").unlink()
-    assert nitro("runs", "runs/Probe").exit_code == 3
+    for words in (["runs", "runs/Probe"], ["runs", "runs"], ["runs"], ["history", "runs/Probe"]):
+        result = nitro(*words)
+        assert result.exit_code == 3, words
+        told = " ".join(result.stderr.split())
+        assert before["id"] in told
+        assert "`nitro runs runs/Probe --rescan`" in told
     after = nitro_json("runs", "runs/Probe", "--rescan")["runs"][0]
     assert after["id"] == before["id"]
     assert [c["path"] for c in after["checkpoints"]] == [c["path"] for c in before["checkpoints"]]
+
+
+def test_runs_that_a_new_manifest_does_not_list_are_told(trained, nitro, nitro_json):
+    lost = nitro_json("runs")["runs"][0]["id"]
+    (trained / "runs" / "Probe" / "manifest.json").write_text('{"format": 1, "runs": {}, "entries": []}')
+    assert f"its manifest does not list: {lost}" in " ".join(nitro("runs", "runs/Probe").stderr.split())
 
 
 def test_history_gives_the_rows_without_jax(trained, process):

@@ -11,7 +11,7 @@ import typer
 from nitro_cli.cli.options import RunChoice, RunDir
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import age, epochs_text, number, table
-from nitro_cli.cli.run_places import HOME, choose_run, find_run, is_run_root, run_roots
+from nitro_cli.cli.run_places import HOME, check_manifest_lost, choose_run, find_run, is_run_root, run_roots
 from nitro_cli.errors import ExitCode, RunNotFoundError
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def run(
 def _places(run_dir: str | None, run_id: str | None, rescan: bool) -> tuple[list[Path], str | None]:
     """The directories to list, and the one run to show of them."""
     if run_dir is None and run_id is None:
-        return list(run_roots()), None
+        roots = list(run_roots())
+        _tell_lost_manifests(roots)
+        return roots, None
     path = Path(run_dir) if run_dir is not None else HOME
     if run_dir is not None and (is_run_root(path) or rescan):
         if not path.is_dir():
@@ -72,13 +74,25 @@ def _places(run_dir: str | None, run_id: str | None, rescan: bool) -> tuple[list
     return [place.root], place.id
 
 
+def _tell_lost_manifests(roots: list[Path]) -> None:
+    from nitro_cli.checkpoints import warn_about_unlisted
+
+    if not roots:
+        check_manifest_lost(HOME)
+    for folder in sorted(HOME.iterdir()) if roots else ():
+        if folder.is_dir() and folder not in roots:
+            warn_about_unlisted(folder, ())
+
+
 def _runs_of(root: Path, only: str | None, sort: Sort, limit: int | None, rescan: bool) -> list[RunSummary]:
     from nitro_cli.checkpoints import rescan as rebuild
-    from nitro_cli.checkpoints import runs
+    from nitro_cli.checkpoints import runs, warn_about_unlisted
 
     if rescan:
         rebuild(root)
-    held = [summary for summary in runs(root) if only is None or summary.id == only]
+    listed = runs(root)
+    warn_about_unlisted(root, {summary.id for summary in listed})
+    held = [summary for summary in listed if only is None or summary.id == only]
     return _sorted(held, sort)[:limit]
 
 
