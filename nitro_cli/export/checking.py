@@ -13,7 +13,7 @@ import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.export.agreement import check_outputs
-from nitro_cli.export.contract import WireContract
+from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.load import BundleError, check_client
 from nitro_cli.export.program import Served, named_leaves
 from nitro_cli.export.spec import ExportSpec
@@ -54,7 +54,7 @@ def checked(served: Served) -> Served:
 
     Raises:
         ConfigError: an output is not what was declared, or its first axis is not the batch; an input has a dtype that
-            JAX would change.
+            JAX would change; the function fails on what `export_inputs` declares.
     """
     contract = served.contract
     _check_widths(contract)
@@ -92,7 +92,8 @@ def _check_widths(contract: WireContract) -> None:
 def _traced(served: Served, batch: int) -> dict[str, Any]:
     wire = [jax.ShapeDtypeStruct(spec.sized(batch), spec.dtype) for spec in served.contract.inputs]
     weights = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in served.weights.items()}
-    return dict(jax.eval_shape(served.function, weights, *wire))
+    with inputs_named(served.contract):
+        return dict(jax.eval_shape(served.function, weights, *wire))
 
 
 def expected_outputs(served: Served, sizes: Iterable[int]) -> Expected:

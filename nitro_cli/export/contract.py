@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nitro_cli.errors import ConfigError, nearest
+from nitro_cli.errors import ConfigError, NitroError, nearest
 from nitro_cli.experiment import Experiment, has_hook
 from nitro_cli.export.spec import ExportSpec
 
-__all__ = ["WireContract", "wire_contract"]
+__all__ = ["WireContract", "inputs_named", "wire_contract"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,32 @@ class WireContract:
     client_inputs: tuple[ExportSpec, ...] | None
     client_outputs: tuple[ExportSpec, ...] | None
     postprocess: str | None
+
+
+@contextlib.contextmanager
+def inputs_named(contract: WireContract) -> Iterator[None]:
+    """While inside, where hooks are traced on the wire inputs, a failure names the hook that declares those.
+
+    Raises:
+        ConfigError: the hooks fail on what `export_inputs` declares.
+    """
+    try:
+        yield
+    except NitroError:
+        raise
+    except Exception as error:
+        inputs = ", ".join(
+            f"{spec.name} {spec.dtype}{[*spec.sized('batch')]}".replace("'", "") for spec in contract.inputs
+        )
+        lines = str(error).strip().splitlines() or [""]
+        first = contract.inputs[0]
+        raise ConfigError(
+            f"the program cannot be traced with the inputs that export_inputs declares: {inputs}",
+            where="export_inputs",
+            why=f"{type(error).__name__}: {lines[0]}",
+            fix="a shape begins with the batch axis, whose size is a placeholder: one number per sample is "
+            f"ExportSpec({first.name!r}, {str(first.dtype)!r}, (1, 1))",
+        ) from error
 
 
 def wire_contract(e: Experiment) -> WireContract:

@@ -12,7 +12,7 @@ import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, nearest
 from nitro_cli.experiment import Experiment, compile_view, has_hook, resolve_routing
-from nitro_cli.export.contract import WireContract
+from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.programs import BoundModel
 from nitro_cli.run import flatten, path_text, unflatten
@@ -108,7 +108,8 @@ def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mappi
 
 def _batch_fields(prepare: Callable[..., Mapping[str, Any]], contract: WireContract) -> Mapping[str, Any]:
     shapes = [jax.ShapeDtypeStruct(spec.sized(2), spec.dtype) for spec in contract.inputs]
-    return dict(jax.eval_shape(lambda *wire: dict(prepare(*wire)), *shapes))
+    with inputs_named(contract):
+        return dict(jax.eval_shape(lambda *wire: dict(prepare(*wire)), *shapes))
 
 
 def _selected(outputs: Any, sent: Mapping[str, Any], contract: WireContract) -> dict[str, Any]:

@@ -34,6 +34,11 @@ MISUSES: list[tuple[str, dict[str, Any], str]] = [
     ("another dtype", {"export_outputs": [ExportSpec("scores", "float16")]}, "the program gives float32"),
     ("another shape", {"export_outputs": [ExportSpec("scores", "float32", (1, 4))]}, "the program gives"),
     ("an unknown size on the wire", {"export_inputs": [ExportSpec("x", "float32", (1, -1))]}, "any size"),
+    (
+        "no batch axis",
+        {"export_inputs": [ExportSpec("x", "float32", (6,))]},
+        r"export_inputs declares: x float32\[batch\]",
+    ),
     ("64 bits", {"export_inputs": [ExportSpec("x", "float64", (1, 6))]}, "JAX would make it float32"),
     ("not the batch", {"export_preprocess": {"x": jnp.zeros((5, 6))}}, "the first axis of an output is the batch"),
     ("no batch", {"export_preprocess": jnp.zeros((1, 6))}, "export_preprocess` returned"),
