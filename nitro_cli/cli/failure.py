@@ -18,9 +18,9 @@ Kind = Literal["nitro", "user", "internal", "machine"]
 
 _NITRO = Path(__file__).resolve().parents[1]
 _LIBRARIES = {
-    "absl", "anyio", "click", "equinox", "etils", "filelock", "flax", "grain", "jax", "jaxlib", "jaxtyping", "mlflow",
-    "numpy", "optax", "orbax", "pluggy", "pydantic", "pydantic_core", "_pytest", "pytest", "rich", "tensorboardX",
-    "tensorstore", "torch", "trackio", "typer", "wandb",
+    "absl", "anyio", "click", "equinox", "etils", "filelock", "flax", "grain", "jax", "jaxlib", "jaxtyping",
+    "matplotlib", "mlflow", "numpy", "optax", "orbax", "PIL", "pluggy", "pydantic", "pydantic_core", "pytest",
+    "_pytest", "rich", "tensorboardX", "tensorstore", "torch", "trackio", "typer", "wandb",
 }  # fmt: skip
 _STDLIB = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
 

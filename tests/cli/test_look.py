@@ -114,3 +114,12 @@ def test_compare_shows_what_differs_first(trained, nitro, nitro_json):
 @pytest.mark.parametrize("sort", ["written", "created", "best", "epochs", "preset"])
 def test_runs_sort_and_limit(trained, nitro_json, sort):
     assert len(nitro_json("runs", "--sort", sort, "--limit", "1")["runs"]) == 1
+
+
+def test_a_picture_that_cannot_be_written_is_told_without_a_traceback(trained, nitro):
+    (trained / "there.png").mkdir()
+    (trained / "file").touch()
+    for place in ("there.png", "file/history.png"):
+        result = nitro("plot", "runs/Probe", "--out", place)
+        assert (result.exit_code, f"cannot write {place}" in result.stderr) == (1, True)
+        assert "Traceback" not in result.stderr

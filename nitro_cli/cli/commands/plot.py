@@ -12,7 +12,7 @@ from nitro_cli.cli.options import RunChoice, RunDir
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_history import read_history
 from nitro_cli.cli.run_places import find_run
-from nitro_cli.errors import ConfigError, ExitCode
+from nitro_cli.errors import ConfigError, ExitCode, StorageError
 
 __all__ = ["run"]
 
@@ -48,6 +48,13 @@ def run(
         figure.savefig(target, dpi=150)
     except ValueError as error:
         raise ConfigError(f"cannot write {target}", why=str(error), fix="end the name in .png, .svg or .pdf") from error
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {target}",
+            where=str(error.filename or target.parent),
+            why=error.strerror or str(error),
+            fix="name another file with --out, or change the permissions",
+        ) from error
     if output.json:
         output.document(run=place.id, run_dir=place.root, path=target)
     else:
