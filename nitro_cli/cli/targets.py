@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints import AverageRef, CheckpointRef, RunSummary
     from nitro_cli.registry import Resolved
 
-__all__ = ["Overrides", "Target", "find_weights", "resolve_target", "run_root"]
+__all__ = ["Overrides", "Target", "checkpoint_of", "find_weights", "resolve_target", "run_root"]
 
 RECORD = "record.json"
 
@@ -181,6 +181,28 @@ def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef
 
 
 def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> Target:
+    weights, path, which = checkpoint_of(place, checkpoint)
+    from nitro_cli.registry import read_config
+
+    flags = {"run_dir": str(place.root), **(overrides.flags or {})}
+    resolved = read_config(place.config, overrides.sets, overrides.unsets, flags)
+    return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
+
+
+def checkpoint_of(place: RunPlace, checkpoint: str | None) -> tuple[str, Path, str]:
+    """Choose a checkpoint of a run.
+
+    Args:
+        place: the run.
+        checkpoint: `best`, `latest`, or the name of one or its beginning; None is the best, or else the latest.
+
+    Returns:
+        The word for `Nitro(weights=)`, the checkpoint's path, and how it was chosen.
+
+    Raises:
+        CheckpointNotFoundError: there is no such checkpoint.
+        IntegrityError: the run has none but damaged ones.
+    """
     summary = next((s for s in summaries(place.root) if s.id == place.id), None)
     if summary is None or not summary.checkpoints:
         _check_damage(place)
@@ -190,12 +212,7 @@ def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> 
             why=None if summary is None else f"its status is {summary.status}",
             fix="choose another run with --run, or train one",
         )
-    weights, path, which = _chosen(place, summary, checkpoint)
-    from nitro_cli.registry import read_config
-
-    flags = {"run_dir": str(place.root), **(overrides.flags or {})}
-    resolved = read_config(place.config, overrides.sets, overrides.unsets, flags)
-    return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
+    return _chosen(place, summary, checkpoint)
 
 
 def _check_damage(place: RunPlace) -> None:
@@ -212,7 +229,6 @@ def _check_damage(place: RunPlace) -> None:
 
 
 def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path, str]:
-    """The word for `Nitro(weights=)`, the checkpoint's path, and how it was chosen."""
     by_score = checkpoint == "best" or (checkpoint is None and summary.best is not None)
     if by_score or checkpoint in (None, "latest"):
         from nitro_cli.checkpoints import resolve_source

@@ -29,6 +29,22 @@ def test_info_is_a_table_for_people(trained, newest, nitro):
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_info_takes_every_name_of_a_checkpoint_that_it_or_another_command_says(trained, nitro_json):
+    run = nitro_json("runs")["runs"][0]
+    best, latest = run["best"]["checkpoint"], run["checkpoints"][-1]["path"]
+    forms = ["runs/Probe", f"runs/Probe/{run['id']}", run["id"], "latest:best", f"{run['id']}:best", "runs/Probe:best"]
+    forms += ["runs/Probe:latest:best", f"runs/Probe:{run['id'][:5]}:best"]
+    for form in forms:
+        assert nitro_json("checkpoint", "info", form)["path"].endswith(best), form
+    assert nitro_json("checkpoint", "info", "latest:latest")["path"].endswith(latest)
+    assert "epoch-0001" in nitro_json("checkpoint", "info", "latest:epoch-0001")["path"]
+
+
+@pytest.mark.parametrize("name", ["latest:bset", "0000aaaa:best", "0000aaaa", "nowhere:latest:best", "runs/nothing"])
+def test_info_of_what_is_not_there_is_not_found(trained, nitro, name):
+    assert nitro("checkpoint", "info", name).exit_code == ExitCode.NOT_FOUND
+
+
 def test_verify_finds_one_flipped_bit(trained, newest, nitro, nitro_json):
     assert nitro("checkpoint", "verify", "runs/Probe").exit_code == 0
     files = [path for path in (trained / newest).rglob("*") if path.is_file() and path.name != "record.json"]

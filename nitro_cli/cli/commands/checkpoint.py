@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,11 +13,21 @@ import typer
 from nitro_cli.cli.options import Yes
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import number, size, table
+from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
+from nitro_cli.cli.targets import checkpoint_of
 from nitro_cli.errors import ConfigError, ExitCode
 
 __all__ = ["info", "prune", "verify"]
 
-CheckpointPath = Annotated[str, typer.Argument(metavar="PATH", help="Directory of a checkpoint.")]
+_RUN_ID = re.compile(r"[0-9a-f]{8}")
+
+CheckpointPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="Directory of a checkpoint; or a run, a run directory or a run id, with `:best`, `:latest` or a name.",
+    ),
+]
 AnyPath = Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, a run, or a run directory.")]
 RunPath = Annotated[str, typer.Argument(metavar="PATH", help="A run, or a run directory.")]
 
@@ -29,7 +40,7 @@ def info(
     """Metadata of a checkpoint, without its arrays."""
     from nitro_cli.checkpoints import checkpoint_info
 
-    found = checkpoint_info(path)
+    found = checkpoint_info(_named(output, path))
     if output.json:
         shapes = {name: {"dtype": s.dtype, "shape": s.shape, "kind": s.kind} for name, s in found.leaves.items()}
         about = found.meta.get("experiment") or {}
@@ -49,6 +60,26 @@ def info(
         rows = [[name, s.dtype, "x".join(map(str, s.shape)) or "scalar"] for name, s in found.leaves.items()]
         output.show(table(["leaf", "dtype", "shape"], rows, fold=(0,), title="\narrays"))
     return ExitCode.OK
+
+
+def _named(output: Output, text: str) -> Path:
+    """The checkpoint that a path, a run, `run:checkpoint` or `directory:run:checkpoint` names; a choice is said."""
+    path = Path(text)
+    run_like = is_run_root(path) or is_run_directory(path) or bool(_RUN_ID.fullmatch(text))
+    place_text, colon, checkpoint = text.rpartition(":")
+    if path.exists() and not run_like:
+        return path
+    if run_like:
+        place_text, checkpoint = text, ""
+    elif not colon:
+        return path
+    directory, _, run = place_text.rpartition(":")
+    if not directory and run != "latest":
+        directory, run = place_text, ""
+    place = find_run(directory or None, None if run in ("", "latest") else run, with_checkpoints=True)
+    _, chosen, which = checkpoint_of(place, checkpoint or None)
+    output.note(f"run {place.id} of {place.root}, {which}")
+    return chosen
 
 
 def _facts(found: Any) -> list[list[Any]]:
