@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 import warnings
@@ -12,10 +13,11 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.programs.cache import Program, TracedProgram, compile_traced, trace_program
 from nitro_cli.programs.held_tracer import held_tracer
 from nitro_cli.programs.models import AdaptedModel, adapt_returned
+from nitro_cli.programs.models.named_leaves import path_names
 
 __all__ = ["Initialized", "initialize"]
 
@@ -25,6 +27,8 @@ Build = Callable[[Mapping[str, jax.Array], jax.Array], Any]
 LARGE_CONSTANT_BYTES = 4096
 STEP_STREAM = 0x6E6974
 """Folded into the seed's key for training steps, apart from what `build_model` draws from the key itself."""
+
+_MOST_BYTES = 2**63 - 1
 
 _READS_VALUES = (
     jax.errors.ConcretizationTypeError,
@@ -91,7 +95,8 @@ def initialize(
         place: inside the program, says where a computed parameter is to lie; None leaves them on one device.
 
     Raises:
-        HookError: `build` returned no model. Exceptions of `build` itself pass unchanged.
+        HookError: `build` returned no model.
+        ConfigError: an array is larger than any memory. Exceptions of `build` itself pass unchanged.
     """
     low, high = np.uint32(seed & 0xFFFFFFFF), seed >> 32
     values = dict(device_values or {})
@@ -121,11 +126,25 @@ def initialize(
 def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array], jax.Array] | None) -> list[jax.Array]:
     adapted = adapt_returned(returned)
     leaves, out.structure = jax.tree.flatten((adapted.params, adapted.state))
+    _refuse_huge(adapted)
     out.concrete = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
     out.adapted = adapted.without_arrays()
     out.held = held_tracer(out.adapted.module)
     strong = [_strong(leaf) for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
     return strong if place is None else [place(leaf) for leaf in strong]
+
+
+def _refuse_huge(adapted: AdaptedModel) -> None:
+    """No compiler takes an array whose bytes a 64-bit integer does not count, and none says so."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path((adapted.params, adapted.state))[0]:
+        shape = tuple(getattr(leaf, "shape", ()))
+        if 8 * math.prod(shape) > _MOST_BYTES or max(shape, default=0) > _MOST_BYTES:
+            name = "/".join(path_names(path[1:]))
+            raise ConfigError(
+                f"build_model makes an array of shape {shape}, more than any memory holds",
+                where=f"build_model: {name}",
+                fix="a smaller size in the field it comes from",
+            )
 
 
 def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reason: str) -> Initialized:

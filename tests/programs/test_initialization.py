@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.programs import cache_reset, cache_stats
 from nitro_cli.programs import initialize as initialize_with
 
@@ -227,3 +227,13 @@ def test_the_model_of_the_trace_is_not_kept_alive():
     gc.collect()
     assert made_modules[0]() is None
     assert kept.mode == "program"
+
+
+@pytest.mark.parametrize("shape", [(10**20,), (2**40, 2**40)])
+def test_an_array_larger_than_any_memory_is_refused_by_name(shape):
+    def build(values, key):
+        return plain_function, {"body": {"w": jax.random.normal(key, shape)}}, {}
+
+    with pytest.raises(ConfigError, match="more than any memory holds") as caught:
+        initialize(build, 0)
+    assert caught.value.where == "build_model: body/w"
