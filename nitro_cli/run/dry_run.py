@@ -14,10 +14,10 @@ import numpy as np
 from nitro_cli.checkpoints import Retention, check_disk, disk_need, record_bytes, without_quarantine
 from nitro_cli.experiment import Checkpointer, Experiment
 from nitro_cli.programs import CacheStats, Program, cache_stats
-from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.handle import Nitro
 from nitro_cli.run.loop import TrainLoop
 from nitro_cli.run.peers import watched
+from nitro_cli.run.rehearsal import rehearse_validation
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.step_plan import step_plan
 from nitro_cli.tracking import open_logger
@@ -141,8 +141,7 @@ def dry_run(e: Experiment, **keywords: Any) -> DryRun:
         with watched():
             loop = TrainLoop(nitro, cast("TrainingSession", _NoSession()), step_plan(parts))
             train = loop.prepare()
-            if "val" in parts.splits:
-                Evaluator(parts, nitro.compile).prepare("val", nitro.eval_params(), nitro.carry.state)
+            rehearse_validation(nitro)
     finally:
         nitro.release()
     leaves = jax.tree.leaves(nitro.params)

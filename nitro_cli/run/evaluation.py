@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split, batch_length, pad_batch
-from nitro_cli.errors import DataError, HookError, MetricError, NotFoundError, RoutingError, nearest
+from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
 from nitro_cli.experiment import has_hook
 from nitro_cli.metrics import SplitAccumulator, check_reported
 from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
@@ -82,17 +82,31 @@ class Evaluator:
             Progress.call("end", results)
         return results
 
-    def prepare(self, split_name: str, params: Any, state: Any) -> None:
-        """Compile what a pass over a split needs, by taking its first batch through it, metrics on the host left out.
+    def rehearse(self, split_name: str, params: Any, state: Any) -> dict[str, Any] | None:
+        """Compile what a pass over a split needs, by taking its first batch through it.
 
         A last batch that is shorter than the others costs programs for device metrics and loss that are not made here.
+
+        Returns:
+            What is reported of that batch alone; None where `finalize_metrics` makes nothing of so little, which it
+            need not: whatever is wrong with it shows at the first whole pass.
         """
         split, parts = self._split(split_name), self._parts
         item = self._prepare(split.batch_size)(0, split.example)
-        device = parts.device_now()
+        device, view = parts.device_now(), parts.host_view()
         outputs = self._forward(params, state, item, device)
         real = batch_length(split.example)
-        self._on_device(_Accumulators(parts, split), outputs, item, device, real, split.batch_size)
+        accumulators = _Accumulators(parts, split)
+        extra = self._on_device(accumulators, outputs, item, device, real, split.batch_size)
+        accumulators.add(0, split.example, outputs, real, extra, view=view)
+        try:
+            return accumulators.results(view)
+        except NitroError:
+            raise
+        except Exception:
+            if has_hook(view, "finalize_metrics"):
+                return None
+            raise
 
     def predict(self, data: Any, params: Any, state: Any) -> Any:
         """Outputs of one batch as host arrays, or lazily of each batch of an iterable.

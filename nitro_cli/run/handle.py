@@ -134,7 +134,7 @@ class Nitro:
         with self._setting_up():
             self.parts = build_parts(self.configured, self.request, _setup_step, self._compiling)
             self.carry: TrainState = initial_carry(self.parts, self.request, self.compile)
-        self._evaluator = Evaluator(self.parts, self.compile)
+        self.evaluator = Evaluator(self.parts, self.compile)
         self.checkpoint_source: str | None = source.text if source is not None else None
 
     @classmethod
@@ -285,7 +285,7 @@ class Nitro:
 
     def _evaluate(self, split: str) -> dict[str, Any] | None:
         self.set_phase(Phase(PhaseName.EVALUATING))
-        self._evaluated = self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
+        self._evaluated = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
         metrics = self._evaluated
         self.set_phase(Phase(PhaseName.IDLE))
         return metrics
@@ -297,12 +297,12 @@ class Nitro:
             data: a mapping of the fields that `forward` takes, batch first; or an iterable of such.
         """
         self._tell_redefined()
-        return self._evaluator.predict(data, self.eval_params(), self.carry.state)
+        return self.evaluator.predict(data, self.eval_params(), self.carry.state)
 
     def evaluate_in_training(self, split: str) -> dict[str, Any]:
         """One validation pass of the training loop."""
         self.set_phase(Phase(PhaseName.EVALUATING))
-        self._evaluated = self._evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
+        self._evaluated = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
         return self._evaluated or {}
 
     def render(

@@ -58,6 +58,7 @@ class TrainingSession:
         own_run = before.run_id if before is not None else None
         self._ended = self._end_reason()
         self._compiled = False
+        self._unproven = False
         self._closing = threading.Lock()
         self._place: RunPlace | None = None
         self._recorder: Recorder | None = None
@@ -164,14 +165,19 @@ class TrainingSession:
         return place is not None and (place.continued or (loop is not None and loop.steps_finished > 0))
 
     def _failed(self, error: BaseException) -> None:
-        """Leave the run as an error, or interrupted as it is, or not at all where it never finished a step."""
+        """Leave the run as an error, or interrupted as it is, or not at all.
+
+        Not at all where it never finished a step, or broke in its first validation with nothing saved: the mistake
+        is in the experiment, and an empty run would only stand before the ones that can be used.
+        """
         self.nitro.set_phase(Phase(PhaseName.FAILED))
         with self._closing, self._signals.shielded():
             place, recorder = self._place, self._recorder
             if place is None or place.store.closed:
                 return
             try:
-                if not self._worth_keeping():
+                unproven = isinstance(error, Exception) and self._unproven and self._saved_at is None
+                if not self._worth_keeping() or (unproven and not place.continued):
                     if recorder is not None:
                         recorder.discard()
                     place.store.discard()
@@ -199,6 +205,7 @@ class TrainingSession:
         nitro = self.nitro
         if "val" not in nitro.parts.splits:
             return {}
+        self._unproven = not nitro.history
         nitro.metrics = nitro.evaluate_in_training("val")
         return nitro.metrics
 
@@ -224,6 +231,7 @@ class TrainingSession:
         nitro, recorder = self.nitro, self.recorder
         parts = nitro.parts
         self._check_monitor(metrics)
+        self._unproven = False
         scalars, _ = flatten_scalars(metrics)
         step = nitro.step
         if recorder.logger is not None:

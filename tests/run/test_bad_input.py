@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, EarlyStopping, ExitCode, GraphConst, Nitro, read_manifest
+from nitro_cli import ArrayBatches, EarlyStopping, ExitCode, GraphConst, Mean, Nitro, read_manifest
 from nitro_cli.errors import (
     ConfigError,
     DataError,
@@ -42,8 +42,6 @@ class WithMetrics(Plain):
     monitor = ("acc", "max")
 
     def metrics(self, outputs: Any, *, y: Any) -> Any:
-        from nitro_cli import Mean
-
         return {"acc": Mean((outputs.argmax(-1) == y).sum(), y.size), "spread": Mean(outputs.std(), 1)}
 
 
@@ -93,7 +91,6 @@ class Case:
     fields: Any = None
     call: Any = None
     code: int | None = 2
-    ran: bool = False
 
 
 def train(nitro: Nitro) -> Any:
@@ -189,14 +186,12 @@ CASES: dict[str, Case] = {
         WithMetrics,
         fields={"monitor": ("accuracy", "max")},
         call=train,
-        ran=True,
     ),
     "finalize_metrics returns nothing": Case(
         HookError,
         ("finalize_metrics", "NoneType"),
         variant(WithMetrics, finalize_metrics=lambda self, acc, split: None),
         call=train,
-        ran=True,
         code=1,
     ),
     "build_data raises": Case(
@@ -215,7 +210,6 @@ CASES: dict[str, Case] = {
         ("mine",),
         variant(WithMetrics, metrics=lambda self, outputs, *, y: raising(ZeroDivisionError("mine"))(self)),
         call=train,
-        ran=True,
         code=None,
     ),
 }
@@ -238,13 +232,29 @@ def test_it_is_refused_by_name_and_leaves_nothing_half_made(name: str, tmp_path:
     for word in case.words:
         assert word in str(raised.value)
     left = [path.name for path in (tmp_path / "runs").rglob("*")] if (tmp_path / "runs").exists() else []
-    if case.ran:
-        runs = read_manifest(tmp_path / "runs").runs
-        assert [run.status for run in runs.values()] == ["error"]
-        assert not [name for name in left if name.startswith((".tmp", "epoch-"))]
-    else:
-        assert not [name for name in left if not name.endswith((".lock", ".json"))]
-        assert not (tmp_path / "runs" / "manifest.json").exists() or not read_manifest(tmp_path / "runs").runs
+    assert not [name for name in left if not name.endswith((".lock", ".json"))]
+    assert not (tmp_path / "runs" / "manifest.json").exists() or not read_manifest(tmp_path / "runs").runs
+
+
+def test_a_run_that_breaks_in_a_later_validation_is_kept(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def failing(self: Any, outputs: Any, *, y: Any) -> Any:
+        calls.append(1)
+        return raising(KeyError("mine"))(self) if len(calls) > 1 else {"acc": Mean(1, 1)}
+
+    nitro = Nitro(variant(WithMetrics, metrics=failing)(max_epochs=3), run_dir=tmp_path)
+    with pytest.raises(KeyError, match="mine"):
+        nitro.train()
+    assert [run.status for run in read_manifest(tmp_path).runs.values()] == ["error"]
+
+
+def test_a_run_with_a_checkpoint_inside_its_first_epoch_is_kept(tmp_path: Path) -> None:
+    broken = variant(WithMetrics, metrics=lambda self, outputs, *, y: raising(KeyError("mine"))(self))
+    nitro = Nitro(broken(checkpoint_every_n_steps=1), run_dir=tmp_path)
+    with pytest.raises(KeyError, match="mine"):
+        nitro.train()
+    assert [run.status for run in read_manifest(tmp_path).runs.values()] == ["error"]
 
 
 def test_weights_together_with_resume_are_refused(tmp_path: Path) -> None:

@@ -21,13 +21,15 @@ from nitro_cli import (
     NitroWarning,
     NoPrefetch,
     Selector,
+    Sum,
     TensorBoardLogger,
     cache_reset,
     cache_stats,
     dry_run,
     train,
 )
-from tests.tiny import CLASSES, FEATURES, Light, linear
+from nitro_cli.errors import MetricError
+from tests.tiny import CLASSES, FEATURES, Light, Tiny, linear
 
 
 @pytest.fixture(autouse=True)
@@ -203,3 +205,26 @@ def test_an_error_in_a_hook_passes_unchanged() -> None:
 
     with pytest.raises(TypeError, match="shape"):
         dry_run(Wrong())
+
+
+class Partial(Tiny):
+    """`finalize_metrics` that makes nothing of a single batch."""
+
+    def metrics(self, outputs: Any, *, y: Any) -> dict[str, Any]:
+        return {**super().metrics(outputs, y=y), "batches": Sum(1)}
+
+    def finalize_metrics(self, metrics: Any, split: str) -> Any:
+        if metrics["batches"] < 2:
+            raise ZeroDivisionError("one batch is no split")
+        return {"acc": metrics["acc"]}
+
+
+def test_validation_is_tried_on_one_batch(tmp_path: Path) -> None:
+    with pytest.raises(MetricError, match=r"'accuracy'"):
+        dry_run(Tiny(), monitor=("accuracy", "max"), run_dir=tmp_path)
+    with pytest.raises(MetricError, match=r"'loss'"):
+        dry_run(Tiny(), checkpointer=Checkpointer(metric="loss", mode="min"), run_dir=tmp_path)
+
+
+def test_a_metric_that_needs_the_whole_split_may_wait_for_it(tmp_path: Path) -> None:
+    assert dry_run(Partial(), run_dir=tmp_path).parameters
