@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import NitroWarning, RunNotFoundError, nearest
+from nitro_cli.errors import ConfigError, NitroWarning, RunNotFoundError, nearest
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import RunSummary
@@ -98,6 +98,24 @@ def run_roots(home: Path = HOME) -> Iterator[Path]:
         elif len(path.parts) - base >= _DEEPEST:
             inner.clear()
         inner[:] = sorted(name for name in inner if not name.startswith("."))
+
+
+def check_run_dir(path: Path) -> None:
+    """Refuse a directory of runs that cannot be made, before anything is built.
+
+    Raises:
+        ConfigError: it, or what it would be in, is a file.
+    """
+    for place in (path, *path.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise ConfigError(
+                    f"the run directory {path} cannot be made",
+                    where="run_dir",
+                    why=f"{place} is a file",
+                    fix="choose another --run-dir",
+                )
+            return
 
 
 def find_run(

@@ -179,3 +179,18 @@ def test_a_run_whose_checkpoints_are_all_set_aside_is_damaged_not_untrained(trai
     assert f"{sorted(names)[0]}.corrupt-1" in " ".join(result.stderr.split())
     made = nitro_json("checkpoint", "verify", "runs/Probe", code=5)
     assert made["damaged"] == len(names)
+
+
+def test_a_split_that_is_not_there_names_the_commands_for_those_there_are(trained, nitro):
+    result = nitro("evaluate", "--split", "held")
+    told = " ".join(result.stderr.split())
+    assert (result.exit_code, "there is no split 'held'" in told) == (3, True)
+    assert "nitro validate" in told
+    assert "nitro evaluate --split test" in told
+
+
+def test_average_goes_on_with_a_split_that_the_run_had(trained, nitro, run):
+    assert "nitro evaluate a" in nitro("average", "--save", "a").stderr
+    file = trained / "runs" / "Probe" / run()["id"] / "run.json"
+    file.write_text(file.read_text().replace('"split": "test"', '"split": "held"'))
+    assert "nitro validate b" in nitro("average", "--save", "b").stderr

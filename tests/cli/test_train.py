@@ -86,6 +86,13 @@ def test_a_time_limit_is_of_one_call_and_not_of_the_run(probe, nitro_json):
     assert nitro_json("resume")["stop_reason"] == "completed"
 
 
+@pytest.mark.parametrize("place", ["file", "file/runs"])
+def test_a_run_directory_that_is_a_file_is_refused(probe, nitro, place):
+    (probe / "file").touch()
+    result = nitro("train", "Probe", "--run-dir", place)
+    assert (result.exit_code, "choose another --run-dir" in result.stderr) == (2, True)
+
+
 def test_a_time_that_is_none_is_refused(probe, nitro):
     result = nitro("train", "Probe", "--max-time", "soon")
     assert (result.exit_code, "write it like 55m" in result.stderr) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -61,9 +62,19 @@ def run(
     output.text(str(target))
     epochs = ", ".join(str(epoch) for epoch in facts["epochs"])
     output.note(f"the mean of {len(facts['epochs'])} checkpoints of run {place.id}: epochs {epochs}")
-    if metrics is None:
-        output.note(f"next:\n  nitro evaluate {target}")
+    splits = _splits(place)
+    if metrics is None and {"test", "val"} & splits:
+        output.note(f"next:\n  nitro {'evaluate' if 'test' in splits else 'validate'} {target}")
     return ExitCode.OK
+
+
+def _splits(place: RunPlace) -> set[str]:
+    """The splits that the run had, as its setup report says; all where there is none."""
+    try:
+        rows = json.loads((place.path / "run.json").read_bytes())["report"]["data"]
+        return {str(row["split"]) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"test", "val"}
 
 
 def _file_name(select: str, ema: bool) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from nitro_cli.cli.evaluation import open_handle, show_metrics
 from nitro_cli.cli.knob_flags import given, with_knob_flags
 from nitro_cli.cli.options import CheckpointChoice, OptionalTarget, Preset, RunChoice, Sets, Split, Unsets, Weights
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, resolve_target
-from nitro_cli.errors import ExitCode
+from nitro_cli.errors import ExitCode, NotFoundError, nearest
 
 __all__ = ["EVALUATION_KNOBS", "evaluate_split", "run"]
 
@@ -47,6 +49,25 @@ def evaluate_split(
     with progress_shown(output):
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
         nitro = open_handle(output, found)
+        _check_split(split, nitro.parts.splits)
         metrics = nitro.evaluate(split)
-    show_metrics(output, found, split, metrics, found.checkpoint)
+    source = nitro.parts.source
+    loaded = source.path if found.checkpoint is not None and source is not None else None
+    if loaded is not None and found.checkpoint is not None and loaded.name != found.checkpoint.name:
+        output.note(f"taken instead, as the run goes on: {loaded.name}")
+    show_metrics(output, found, split, metrics, loaded or found.checkpoint)
     return ExitCode.OK
+
+
+def _check_split(split: str, held: Collection[str]) -> None:
+    if split in held:
+        return
+    others = [name for name in held if name not in ("train", "val")] + (["train"] if "train" in held else [])
+    ways = ["`nitro validate` for the val split"] if "val" in held else []
+    ways += [f"`nitro evaluate --split {name}`" for name in others]
+    raise NotFoundError(
+        f"there is no split {split!r}",
+        why=f"build_data returned: {', '.join(sorted(held)) or 'none'}",
+        fix=", or ".join(ways) or "return it from build_data",
+        nearest=nearest(split, held),
+    )

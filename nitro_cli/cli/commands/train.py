@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from nitro_cli.cli.knob_flags import given, split_limit, with_knob_flags
 from nitro_cli.cli.options import CacheDir, ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
+from nitro_cli.cli.run_places import check_run_dir
 from nitro_cli.errors import ConfigError, ExitCode
 
 __all__ = ["run"]
@@ -138,6 +140,7 @@ def _trained(
         from nitro_cli.cli.smoke import smoke_one, tell_smoke
 
         return tell_smoke(output, [smoke_one(output, resolved)])
+    check_run_dir(Path(resolved.experiment.run_dir or Path("runs") / resolved.class_name))
     if dry_run:
         from nitro_cli.cli.dry_run import dry_run_resolved
 
