@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.targets import Target
+from nitro_cli.cli.targets import Target, find_weights
+from nitro_cli.errors import CheckpointNotFoundError
 
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
@@ -40,7 +41,14 @@ def _wants_ema(target: Target) -> bool:
         return False
     from nitro_cli.checkpoints import record_info
 
-    return any(leaf.startswith("ema/") for leaf in record_info(target.checkpoint).leaves)
+    try:
+        info = record_info(target.checkpoint)
+    except CheckpointNotFoundError:
+        if target.weights is None:
+            raise
+        # A run at work has rotated it away: what is named is another one now.
+        info = record_info(str(find_weights(target.resolved, target.weights)))
+    return any(leaf.startswith("ema/") for leaf in info.leaves)
 
 
 def show_metrics(output: Output, target: Target, split: str, metrics: dict[str, Any], checkpoint: Path | None) -> None:

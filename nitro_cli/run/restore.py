@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Source", "load_source", "restore_source", "restore_tree", "with_weights"]
 
+_LOOKS = 10
+
 
 @dataclass(frozen=True)
 class Source:
@@ -90,7 +92,18 @@ def load_source(
         return None
     if hasattr(weights, "carry") and hasattr(weights, "parts"):
         return _from_handle(weights, load_ema)
-    found = resolve_source(weights, root, metric=metric, mode=mode, what="weights")
+    for look in range(_LOOKS, 0, -1):
+        found = resolve_source(weights, root, metric=metric, mode=mode, what="weights")
+        try:
+            return _weights_of(found, load_ema)
+        except CheckpointNotFoundError:
+            # A run at work may have a better one by now, and no longer keep this one.
+            if look == 1 or found.root is None or found.run is None or not run_is_locked(found.root / found.run):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     if isinstance(found, AverageRef):
         record = average(found, ema=load_ema)
         return Source(
