@@ -129,8 +129,10 @@ def _models_in(annotation: Any) -> list[Any]:
 def _nearest(item: Any, models: Sequence[Any]) -> tuple[str, ...]:
     if item["type"] == "extra_forbidden":
         name = str(item["loc"][-1])
-        known = [n for m in models for n in (*m.model_fields, *getattr(m, "input_names", {}).values())]
-        return nearest(name, known)
+        chosen = [m for m in models if _kind_of(m) in item["loc"][:-1]] or models
+        known = [n for m in chosen for n in (*m.model_fields, *getattr(m, "input_names", {}).values())]
+        longer = tuple(dict.fromkeys(n for n in known if n.startswith(f"{name}_")))
+        return longer or nearest(name, known)
     if item["type"] in ("literal_error", "enum", "union_tag_invalid") and "ctx" in item:
         expected = item["ctx"].get("expected") or item["ctx"].get("expected_tags") or ""
         given = item["ctx"].get("tag") or item["input"]
@@ -138,6 +140,12 @@ def _nearest(item: Any, models: Sequence[Any]) -> tuple[str, ...]:
         return nearest(given, known) if isinstance(given, str) else ()
     close = item.get("ctx", {}).get("nearest")
     return tuple(close) if close else ()
+
+
+def _kind_of(model: Any) -> Any:
+    """What `kind` says in a table for this model; None where tables have none."""
+    info = model.model_fields.get("kind")
+    return info.default if info is not None else None
 
 
 def _message(item: Any) -> str:

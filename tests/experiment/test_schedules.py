@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import optax
 import pytest
@@ -106,3 +108,17 @@ def test_a_bad_entry_is_one_problem_at_its_path(entry, path, nearest):
 def test_all_problems_of_a_table_are_reported_together():
     problems = schedule_problems({"a": True, "b": {"kind": "linear"}, "c": {"kind": "x"}})
     assert {p.path[0] for p in problems} == {"a", "b", "c"}
+
+
+def test_an_unknown_parameter_is_compared_with_those_of_its_kind_longer_names_first():
+    (problem,) = schedule_problems(
+        {"learning_rate": {"kind": "linear", "init_value": 1.0, "end_value": 0.0, "end": 0.1}}
+    )
+    assert (problem.keypath, problem.nearest) == ("learning_rate.end", ("end_value",))
+
+
+def test_the_documentation_names_every_parameter_of_every_kind():
+    page = (Path(__file__).parents[2] / "docs" / "optimization.md").read_text()
+    for kind, model in SCHEDULE_KINDS.items():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
+        assert set(re.findall(r"`(\w+)`", row)) - {"peak"} == {kind, *model.model_fields} - {"kind"}
