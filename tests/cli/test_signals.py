@@ -18,7 +18,13 @@ def start(probe, environment):
     def call(*words):
         command = [sys.executable, "-m", "nitro_cli", *words]
         child = subprocess.Popen(
-            command, cwd=probe, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=probe,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
         )
         children.append(child)
 
