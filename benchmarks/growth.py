@@ -8,6 +8,7 @@ files have gained per step. `--epochs 1 --steps 100000` is one long epoch instea
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import tempfile
 import time
@@ -40,6 +41,16 @@ class Mark:
     text: int
 
 
+def written(folder: Path) -> int:
+    """Bytes of log, history and manifest; the writer's temporary files may be gone by the time they are looked at."""
+    total = 0
+    for file in (*folder.glob("*"), *folder.glob("*/*")):
+        if file.suffix in SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                total += file.stat().st_size
+    return total
+
+
 class Marks:
     """A progress reporter that measures at the end of every `every` steps."""
 
@@ -70,8 +81,7 @@ class Marks:
         before, self._steps = self._steps, self._steps + n
         if self._training and before // self._every != self._steps // self._every:
             inside = self._inside + time.perf_counter() - self._start
-            files = sum(f.stat().st_size for f in self._folder.rglob("*") if f.suffix in SUFFIXES and f.is_file())
-            self.marks.append(Mark(self._steps, inside, self._between, resident_mb(), files))
+            self.marks.append(Mark(self._steps, inside, self._between, resident_mb(), written(self._folder)))
             self._inside = self._between = 0.0
             self._start = time.perf_counter()
 
