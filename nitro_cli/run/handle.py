@@ -13,11 +13,12 @@ import numpy as np
 
 from nitro_cli.data import release_splits
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning, nearest
-from nitro_cli.experiment import KNOBS, Experiment, FieldKind, Monitor, config_metadata, device_array, fields_of_kind
+from nitro_cli.experiment import KNOBS, Experiment, Monitor
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
 from nitro_cli.registry import from_preset, import_path_of
 from nitro_cli.run.carry import initial_carry
+from nitro_cli.run.device_fields import checked_value, device_field
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
@@ -346,48 +347,17 @@ class Nitro:
         Raises:
             ConfigError: the field is not a Device field, is scheduled, or the value has another dtype or shape.
         """
-        ready = {name: self._device_value(name, value) for name, value in values.items()}
+        ready = {name: checked_value(self.parts, name, value) for name, value in values.items()}
         self.parts.device = {**self.parts.device, **self.parts.placement.put(ready)}
         if self._session is not None:
             self._session.device_changed()
         return self
 
-    def _device_value(self, name: str, value: Any) -> np.ndarray:
-        current = self._device_field(name)
-        if name in self.parts.hyper.scheduled_device_fields:
-            raise ConfigError(
-                f"{name} is scheduled",
-                why="the schedule would overwrite the value at the next step",
-                fix=f"build a new handle whose schedules leave {name} out",
-            )
-        array = device_array(value)
-        if array.shape != current.shape or array.dtype != current.dtype:
-            raise ConfigError(
-                f"{name} is {current.dtype}{list(current.shape)}, the new value {array.dtype}{list(array.shape)}",
-                why="another dtype or shape is another program",
-                fix="build a new handle with this value",
-            )
-        return array
-
     def device_value(self, name: str) -> Any:
         """The current value of a Device field, as a host array or number."""
-        self._device_field(name)
+        device_field(self.parts, name)
         value = np.asarray(self.parts.device_now()[name])
         return value.item() if value.ndim == 0 else value
-
-    def _device_field(self, name: str) -> jax.Array:
-        cls = type(self.parts.experiment)
-        names = fields_of_kind(cls, FieldKind.DEVICE)
-        if name in names:
-            return self.parts.device[name]
-        fields = config_metadata(cls)
-        if name in fields:
-            raise ConfigError(
-                f"{name} is a {fields[name].kind} field",
-                why="only Device fields are inputs of the compiled programs",
-                fix=f"build a new handle with {name}=..., or declare it Device",
-            )
-        raise ConfigError(f"{cls.__name__} has no field {name!r}", nearest=nearest(name, names))
 
     def request_stop(self, cause: str = "request") -> None:
         """Stop at the next step boundary, with the state saved."""

@@ -1,0 +1,57 @@
+"""Device fields of a live handle: looked up by name, and new values checked before they are set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from nitro_cli.errors import ConfigError, nearest
+from nitro_cli.experiment import FieldKind, config_metadata, device_array, fields_of_kind
+from nitro_cli.run.parts import Parts
+
+__all__ = ["checked_value", "device_field"]
+
+
+def checked_value(parts: Parts, name: str, value: Any) -> np.ndarray:
+    """A new value for a Device field, as the program takes it.
+
+    Raises:
+        ConfigError: the field is not a Device field, is scheduled, or the value has another dtype or shape.
+    """
+    current = device_field(parts, name)
+    if name in parts.hyper.scheduled_device_fields:
+        raise ConfigError(
+            f"{name} is scheduled",
+            why="the schedule would overwrite the value at the next step",
+            fix=f"build a new handle whose schedules leave {name} out",
+        )
+    array = device_array(value)
+    if array.shape != current.shape or array.dtype != current.dtype:
+        raise ConfigError(
+            f"{name} is {current.dtype}{list(current.shape)}, the new value {array.dtype}{list(array.shape)}",
+            why="another dtype or shape is another program",
+            fix="build a new handle with this value",
+        )
+    return array
+
+
+def device_field(parts: Parts, name: str) -> jax.Array:
+    """The array of a Device field, before schedules.
+
+    Raises:
+        ConfigError: the experiment has no Device field of that name.
+    """
+    cls = type(parts.experiment)
+    names = fields_of_kind(cls, FieldKind.DEVICE)
+    if name in names:
+        return parts.device[name]
+    fields = config_metadata(cls)
+    if name in fields:
+        raise ConfigError(
+            f"{name} is a {fields[name].kind} field",
+            why="only Device fields are inputs of the compiled programs",
+            fix=f"build a new handle with {name}=..., or declare it Device",
+        )
+    raise ConfigError(f"{cls.__name__} has no field {name!r}", nearest=nearest(name, names))
