@@ -12,11 +12,12 @@ import jax
 import numpy as np
 
 from nitro_cli.data import release_splits
-from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning, nearest
-from nitro_cli.experiment import KNOBS, Experiment, Monitor
+from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
+from nitro_cli.experiment import Experiment, Monitor
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
 from nitro_cli.registry import from_preset, import_path_of
+from nitro_cli.run.call_words import CALL_WORDS, check_knobs
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.device_fields import checked_value, device_field
 from nitro_cli.run.evaluation import Evaluator
@@ -41,19 +42,6 @@ def set_exporter(exporter: Callable[..., Path]) -> None:
     """Install what `Nitro.export` calls: export lies above this room and comes in from outside."""
     global _exporter
     _exporter = exporter
-
-
-_CALL_WORDS = (
-    "data",
-    "weights",
-    "resume",
-    "w0",
-    "restore_optimizer",
-    "restore_best",
-    "load_ema",
-    "schedules",
-    "compile_options",
-)
 
 
 class Nitro:
@@ -97,7 +85,7 @@ class Nitro:
         preset: str | None = None,
         **knobs: Any,
     ) -> None:
-        _check_knobs(knobs)
+        check_knobs(knobs)
         setup_cache()
         self.configured = e.replace(**knobs) if knobs else e
         self.own_max_time = e.max_time  # what the run's configuration says: a limit of this call stays out of it
@@ -147,7 +135,7 @@ class Nitro:
             name: the preset.
             **keywords: fields of the experiment, and the other words of `Nitro`.
         """
-        words = {key: keywords.pop(key) for key in _CALL_WORDS if key in keywords}
+        words = {key: keywords.pop(key) for key in CALL_WORDS if key in keywords}
         resolved = from_preset(experiment, name, **keywords)
         words.setdefault("schedules", resolved.schedules)
         return cls(resolved.experiment, preset=name, **words)
@@ -441,17 +429,6 @@ class Nitro:
 def _setup_step(name: str) -> Iterator[None]:
     with Progress.phase(name):
         yield
-
-
-def _check_knobs(knobs: Mapping[str, Any]) -> None:
-    unknown = [name for name in knobs if name not in KNOBS]
-    if unknown:
-        known = (*KNOBS, *_CALL_WORDS)
-        raise ConfigError(
-            f"Nitro has no keyword {', '.join(map(repr, unknown))}",
-            nearest=nearest(unknown[0], known),
-            fix="fields of the experiment are given to the experiment: Nitro(MyExp(width=256))",
-        )
 
 
 def train(e: Experiment, **keywords: Any) -> Nitro:
