@@ -131,10 +131,9 @@ class Peers:
 
         with self._news:
             self._news.wait_for(lambda: not missing() or self.lost is not None or missing() & self._left)
-            left = missing()
-            if left and self.lost is not None:
+            if missing() and self.lost is not None:
                 raise self.error()
-            if left:
+            if left := missing() & self._left:
                 raise self._lost_error(min(left), "left before it had written its part")
             return [self._reports.pop((subject, peer)) for peer in sorted(self._links)]
 
