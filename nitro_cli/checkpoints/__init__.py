@@ -6,8 +6,9 @@ A directory of runs, such as `runs/MnistMLP`, holds `manifest.json` and one dire
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints.averaging import average, average_checkpoints
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.pruning import Prunable, prune
     from nitro_cli.checkpoints.rebuilding import rescan
     from nitro_cli.checkpoints.reconcile import unlisted_runs, warn_about_unlisted
-    from nitro_cli.checkpoints.record import Record, RecordInfo, read_record, record_info, verify_record, write_record
-    from nitro_cli.checkpoints.record import record_info as checkpoint_info
+    from nitro_cli.checkpoints.record import (
+        Record,
+        RecordInfo,
+        checkpoint_info,
+        read_record,
+        record_info,
+        verify_record,
+        write_record,
+    )
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention, check_keep
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
@@ -84,41 +92,30 @@ __all__ = [
 ]
 
 # Resolved on first use: listing runs must not pay for what reads and writes arrays.
-_MODULES = {
-    "averaging": ("average", "average_checkpoints"),
-    "disk": ("check_disk", "disk_need"),
-    "entries": ("Manifest", "ManifestEntry", "RunInfo", "latest_entry"),
-    "fallback": ("load_with_fallback", "quarantine", "without_quarantine"),
-    "leaves": ("LeafSpec", "host_arrays", "record_bytes"),
-    "locks": ("run_in_use", "run_is_locked"),
-    "manifest": ("read_manifest",),
-    "names": ("quarantined_records", "record_name"),
-    "pieces": ("ArrayPieces",),
-    "pruning": ("Prunable", "prune"),
-    "record": ("Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"),
-    "references": ("AverageRef", "CheckpointRef"),
-    "rebuilding": ("rescan",),
-    "reconcile": ("unlisted_runs", "warn_about_unlisted"),
-    "retention": ("Retention", "check_keep"),
-    "shared_record": ("PartWriter", "WrittenPart"),
-    "sources": ("resolve_resume", "resolve_source"),
-    "store": ("RunStore",),
-    "summaries": ("RunSummary", "best_entry", "runs"),
-    "differences": ("tree_difference",),
-    "verification": ("Verification", "verify"),
-}
-_HOME = {name: (module, name) for module, names in _MODULES.items() for name in names}
-_HOME["checkpoint_info"] = ("record", "record_info")
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOME[name]
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "averaging": "average average_checkpoints",
+        "disk": "check_disk disk_need",
+        "entries": "Manifest ManifestEntry RunInfo latest_entry",
+        "fallback": "load_with_fallback quarantine without_quarantine",
+        "leaves": "LeafSpec host_arrays record_bytes",
+        "locks": "run_in_use run_is_locked",
+        "manifest": "read_manifest",
+        "names": "quarantined_records record_name",
+        "pieces": "ArrayPieces",
+        "pruning": "Prunable prune",
+        "record": "Record RecordInfo checkpoint_info read_record record_info verify_record write_record",
+        "references": "AverageRef CheckpointRef",
+        "rebuilding": "rescan",
+        "reconcile": "unlisted_runs warn_about_unlisted",
+        "retention": "Retention check_keep",
+        "shared_record": "PartWriter WrittenPart",
+        "sources": "resolve_resume resolve_source",
+        "store": "RunStore",
+        "summaries": "RunSummary best_entry runs",
+        "differences": "tree_difference",
+        "verification": "Verification verify",
+    },
+)

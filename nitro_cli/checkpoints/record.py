@@ -23,7 +23,7 @@ from .leaves import ARRAYS, LeafSpec, host_arrays, join_leaves, split_leaves
 from .names import contained_path
 from .transient import storage_error, with_retry
 
-__all__ = ["Record", "RecordInfo", "read_record", "record_info", "verify_record", "write_record"]
+__all__ = ["Record", "RecordInfo", "checkpoint_info", "read_record", "record_info", "verify_record", "write_record"]
 
 RECORD_FILE = "record.json"
 
@@ -260,6 +260,10 @@ def record_info(path: Path | str) -> RecordInfo:
         leaves={leaf: LeafSpec.from_json(spec) for leaf, spec in document["leaves"].items()},
         files={name: (facts["size"], facts["sha256"]) for name, facts in document["files"].items()},
     )
+
+
+checkpoint_info = record_info
+"""Its name outside this room."""
 
 
 def _damaged(file: Path, why: str) -> IntegrityError:

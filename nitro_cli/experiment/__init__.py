@@ -8,8 +8,9 @@ is imported, `f(cls, name, values) -> Experiment`, and `nitro_cli/__init__.py` a
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .content import content_digest, same_content
@@ -122,116 +123,29 @@ __all__ = [
     "validation_problems",
 ]
 
-_MODULES: dict[str, tuple[str, ...]] = {
-    "content": ("content_digest", "same_content"),
-    "device_values": ("device_array",),
-    "experiment": (
-        "KNOBS",
-        "Experiment",
-        "set_preset_loader",
-        "validation_problems",
-    ),
-    "hooks": (
-        "HOOKS",
-        "REQUIRED_HOOKS",
-        "check_hooks",
-        "default_no_decay",
-        "has_hook",
-        "sanitize_metric_name",
-    ),
-    "identity": (
-        "check_graphconst",
-        "check_knob_kinds",
-        "graphconst_fingerprint",
-    ),
-    "kinds": (
-        "Device",
-        "FieldKind",
-        "GraphConst",
-        "Host",
-    ),
-    "knobs": (
-        "EMA",
-        "Checkpointer",
-        "EarlyStopping",
-        "EvalWeights",
-        "Monitor",
-        "parse_duration",
-    ),
-    "loggers": (
-        "JSONLogger",
-        "MLflowLogger",
-        "Tee",
-        "TensorBoardLogger",
-        "TrackioLogger",
-        "WandbLogger",
-    ),
-    "metadata": (
-        "NO_DEFAULT",
-        "FieldMeta",
-        "config_metadata",
-        "fields_of_kind",
-        "type_text",
-    ),
-    "problems": (
-        "Problem",
-        "config_error",
-    ),
-    "protocols": (
-        "CheckpointStore",
-        "Logger",
-        "StopRule",
-    ),
-    "routing": (
-        "HookSignature",
-        "Routing",
-        "resolve_routing",
-    ),
-    "schedules": (
-        "SCHEDULE_KINDS",
-        "Constant",
-        "Cosine",
-        "Exponential",
-        "InverseSqrt",
-        "Linear",
-        "OneCycle",
-        "Piecewise",
-        "PlateauConfig",
-        "Polynomial",
-        "ScheduleConfig",
-        "WarmupCosine",
-        "parse_schedules",
-        "schedule_problems",
-    ),
-    "selector_text": ("parse_selector",),
-    "selectors": (
-        "Average",
-        "Best",
-        "Entry",
-        "Epochs",
-        "Every",
-        "Last",
-        "Mode",
-        "Selector",
-        "rank",
-    ),
-    "sentinel": ("StrippedHost",),
-    "strict_model": ("StrictModel",),
-    "views": (
-        "compile_view",
-        "host_view",
-    ),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "content": "content_digest same_content",
+        "device_values": "device_array",
+        "experiment": "KNOBS Experiment set_preset_loader validation_problems",
+        "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook sanitize_metric_name",
+        "identity": "check_graphconst check_knob_kinds graphconst_fingerprint",
+        "kinds": "Device FieldKind GraphConst Host",
+        "knobs": "EMA Checkpointer EarlyStopping EvalWeights Monitor parse_duration",
+        "loggers": "JSONLogger MLflowLogger Tee TensorBoardLogger TrackioLogger WandbLogger",
+        "metadata": "NO_DEFAULT FieldMeta config_metadata fields_of_kind type_text",
+        "problems": "Problem config_error",
+        "protocols": "CheckpointStore Logger StopRule",
+        "routing": "HookSignature Routing resolve_routing",
+        "schedules": (
+            "SCHEDULE_KINDS Constant Cosine Exponential InverseSqrt Linear OneCycle Piecewise PlateauConfig "
+            "Polynomial ScheduleConfig WarmupCosine parse_schedules schedule_problems"
+        ),
+        "selector_text": "parse_selector",
+        "selectors": "Average Best Entry Epochs Every Last Mode Selector rank",
+        "sentinel": "StrippedHost",
+        "strict_model": "StrictModel",
+        "views": "compile_view host_view",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from nitro_cli.export.backends import ExportBackend, ExportJob, backend_names, find_backend
@@ -39,32 +40,16 @@ __all__ = [
     "verify_bundle",
 ]
 
-_HOME = {
-    "Bundle": "load",
-    "BundleError": "load",
-    "DamagedBundleError": "load",
-    "NoBundleError": "load",
-    "UntrustedPostprocessError": "load",
-    "bundle_info": "load",
-    "verify_bundle": "load",
-    "renew": "renewing",
-    "ExportBackend": "backends",
-    "ExportJob": "backends",
-    "ExportSpec": "spec",
-    "backend_names": "backends",
-    "export": "exporting",
-    "find_backend": "backends",
-    "load_bundle": "load",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "load": (
+            "Bundle BundleError DamagedBundleError NoBundleError UntrustedPostprocessError bundle_info "
+            "verify_bundle load_bundle"
+        ),
+        "renewing": "renew",
+        "backends": "ExportBackend ExportJob backend_names find_backend",
+        "spec": "ExportSpec",
+        "exporting": "export",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from nitro_cli.metrics.accumulate import SplitAccumulator
@@ -41,24 +42,15 @@ __all__ = [
 ]
 
 # Resolved on first use, so that reading a history from disk does not import numpy.
-_MODULES = {
-    "accumulate": ("SplitAccumulator",),
-    "history": ("History",),
-    "reported": ("RESERVED", "check_reported", "check_scalar", "flatten_metrics", "flatten_scalars", "read_scalar"),
-    "rows": ("decode_row", "encode_row"),
-    "thinning": ("thin_rows",),
-    "values": ("MODES", "Concat", "Max", "Mean", "Min", "Sum"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "accumulate": "SplitAccumulator",
+        "history": "History",
+        "reported": "RESERVED check_reported check_scalar flatten_metrics flatten_scalars read_scalar",
+        "rows": "decode_row encode_row",
+        "thinning": "thin_rows",
+        "values": "MODES Concat Max Mean Min Sum",
+    },
+)

@@ -5,8 +5,9 @@ Names are loaded when asked for: looking at the cache directory needs no JAX.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from nitro_cli.programs.accumulation import Accumulation, choose_accumulation
@@ -72,31 +73,21 @@ __all__ = [
     "trace_step",
 ]
 
-_MODULES = {
-    "accumulation": "Accumulation choose_accumulation",
-    "array_layout": "ArrayLayout",
-    "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
-    "compile_options": "check_compile_options",
-    "cost": "Cost",
-    "disk_cache": "CacheInfo cache_clear cache_dir cache_info",
-    "eval_step": "EvalPlan build_eval_loss build_forward build_metrics",
-    "initialization": "Initialized initialize",
-    "locate": "first_nonfinite locate_divergence",
-    "models": "AdaptedModel BoundModel adapt_model adapt_returned",
-    "persistent_cache": "setup_cache",
-    "repeated": "MOST_STEPS StepTrace build_repeated_step trace_step",
-    "train_step": "StepNames StepPlan TrainState build_train_step in_place",
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "accumulation": "Accumulation choose_accumulation",
+        "array_layout": "ArrayLayout",
+        "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
+        "compile_options": "check_compile_options",
+        "cost": "Cost",
+        "disk_cache": "CacheInfo cache_clear cache_dir cache_info",
+        "eval_step": "EvalPlan build_eval_loss build_forward build_metrics",
+        "initialization": "Initialized initialize",
+        "locate": "first_nonfinite locate_divergence",
+        "models": "AdaptedModel BoundModel adapt_model adapt_returned",
+        "persistent_cache": "setup_cache",
+        "repeated": "MOST_STEPS StepTrace build_repeated_step trace_step",
+        "train_step": "StepNames StepPlan TrainState build_train_step in_place",
+    },
+)

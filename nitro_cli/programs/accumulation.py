@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr  # at run time it would load Pallas
 
 __all__ = ["Accumulation", "choose_accumulation"]
 
@@ -43,18 +45,16 @@ def choose_accumulation(accum: int, backend: str, step: Any, args: tuple[Any, ..
 
 def has_convolution(jaxpr: ClosedJaxpr) -> bool:
     """Whether a convolution is anywhere in the program."""
-    return any(name == "conv_general_dilated" for name in _primitives(jaxpr.jaxpr))
+    return any(name == "conv_general_dilated" for name in _primitives(jaxpr))
 
 
-def _primitives(jaxpr: Jaxpr) -> Iterator[str]:
+def _primitives(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[str]:
     for equation in jaxpr.eqns:
         yield equation.primitive.name
         for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
-            if isinstance(value, ClosedJaxpr):
-                yield from _primitives(value.jaxpr)
-            elif isinstance(value, Jaxpr):
+            if _is_program(value):
                 yield from _primitives(value)
 
 
 def _is_program(value: Any) -> bool:
-    return isinstance(value, ClosedJaxpr | Jaxpr)
+    return hasattr(value, "eqns")

@@ -8,15 +8,17 @@ The same program serves every count, so how steps were grouped changes no bit of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from nitro_cli.programs.accumulation import has_convolution
 from nitro_cli.programs.cache import fresh_trace
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr  # at run time it would load Pallas
 
 __all__ = ["MOST_STEPS", "StepTrace", "build_repeated_step", "trace_step"]
 
@@ -48,7 +50,9 @@ class StepTrace:
 
     def __call__(self, *args: Any) -> Any:
         """The step itself, without tracing the experiment's hooks again."""
-        return jax.tree.unflatten(self.out_tree, jaxpr_as_fun(self.jaxpr)(*jax.tree.leaves(args)))
+        return jax.tree.unflatten(
+            self.out_tree, jax.core.eval_jaxpr(self.jaxpr.jaxpr, self.jaxpr.consts, *jax.tree.leaves(args))
+        )
 
 
 def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:
@@ -62,7 +66,7 @@ def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:
         jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(*args)
     # A key that the model does not use costs more to lower than the rest of a small step.
     used, _ = dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
-    return StepTrace(ClosedJaxpr(used, jaxpr.consts), jax.tree.structure(shapes), shapes[1].shape[0])
+    return StepTrace(jaxpr.replace(jaxpr=used), jax.tree.structure(shapes), shapes[1].shape[0])
 
 
 def build_repeated_step(step: StepTrace) -> Any:

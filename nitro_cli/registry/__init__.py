@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from nitro_cli.registry.config import config_ref, config_text, read_config, write_config
@@ -29,27 +31,6 @@ if TYPE_CHECKING:
     from nitro_cli.registry.problems import PresetProblem
     from nitro_cli.registry.resolution import Project, Resolved, from_preset, resolve, resolved_of
 
-_MODULES = {
-    "config": ("config_ref", "config_text", "read_config", "write_config"),
-    "discovery": ("ExperimentRef", "find_experiment", "list_experiments", "ref_of"),
-    "import_check": ("check_import",),
-    "importing": ("import_path_of",),
-    "origins": ("Origin", "OriginKind"),
-    "overrides": ("Override", "parse_set", "parse_unset", "parse_value"),
-    "preset_commands": (
-        "FieldRow",
-        "PresetDifference",
-        "check_presets",
-        "diff_presets",
-        "field_rows",
-        "new_preset",
-        "show_preset",
-    ),
-    "preset_files": ("list_presets", "preset_folders", "preset_path"),
-    "problems": ("PresetProblem",),
-    "resolution": ("Project", "Resolved", "from_preset", "resolve", "resolved_of"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ExperimentRef",
@@ -86,17 +67,21 @@ __all__ = [
     "write_config",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "config": "config_ref config_text read_config write_config",
+        "discovery": "ExperimentRef find_experiment list_experiments ref_of",
+        "import_check": "check_import",
+        "importing": "import_path_of",
+        "origins": "Origin OriginKind",
+        "overrides": "Override parse_set parse_unset parse_value",
+        "preset_commands": "FieldRow PresetDifference check_presets diff_presets field_rows new_preset show_preset",
+        "preset_files": "list_presets preset_folders preset_path",
+        "problems": "PresetProblem",
+        "resolution": "Project Resolved from_preset resolve resolved_of",
+    },
+)
 
 
 if "nitro_cli.experiment.experiment" in sys.modules:

@@ -1,14 +1,17 @@
 """The handle: setup in order, the loop, phases, stop rules, devices."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nitro_cli.lazy_names import lazy_names
 from nitro_cli.run.devices import DeviceReport, setup_devices
 from nitro_cli.run.distributed import setup_distributed
-from nitro_cli.run.dry_run import DiskNeed, DryRun, ProgramUse, dry_run
 from nitro_cli.run.facts import fields_by_kind, versions
 from nitro_cli.run.handle import Nitro, set_exporter, train
 from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
 from nitro_cli.run.processes import is_main
-from nitro_cli.run.profiling import PhaseTime, Profile, profile
 from nitro_cli.run.progress import (
     Reporter,
     progress_counter,
@@ -20,6 +23,10 @@ from nitro_cli.run.report import Band, SetupReport
 from nitro_cli.run.signals import NothingToSave, set_leave, signals
 from nitro_cli.run.snapshot import flatten, path_text, unflatten
 from nitro_cli.run.stopping import StopRule
+
+if TYPE_CHECKING:
+    from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
+    from nitro_cli.run.profiling import PhaseTime, Profile, profile
 
 __all__ = [
     "Band",
@@ -58,3 +65,8 @@ __all__ = [
     "versions",
     "watched",
 ]
+
+# Training needs neither.
+__getattr__, __dir__ = lazy_names(
+    __name__, {"forecast": "DiskNeed DryRun ProgramUse dry_run", "profiling": "PhaseTime Profile profile"}
+)
