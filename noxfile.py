@@ -19,7 +19,7 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """The tests that need minutes: accuracy figures, the long kill matrix."""
     session.install(".[test,savedmodel]")
-    session.run("python", "-m", "pytest", "-m", "slow", *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "slow", "-n", "0", *session.posargs)
 
 
 @nox.session
