@@ -59,7 +59,8 @@ class ExperimentMeta(ModelMetaclass):
         cls.__nitro_own__ = tuple(kinds)
         cls.__nitro_source__ = (frame.f_code.co_filename, frame.f_lineno)
         cls.__nitro_sentinels__ = None
-        _check_defaults(cls, where)
+        if parents:
+            _check_defaults(cls, where)
         return cls
 
 

@@ -88,6 +88,13 @@ class TrackioLogger(StrictModel):
     """The Hugging Face Space to write to; None writes locally."""
 
 
+_SINGLE = (JSONLogger, TensorBoardLogger, MLflowLogger, WandbLogger, TrackioLogger)
+LoggerPart = Annotated[
+    JSONLogger | TensorBoardLogger | MLflowLogger | WandbLogger | TrackioLogger | Logger,
+    PartOrOwn(_SINGLE, LOGGER_METHODS, "logger"),
+]
+
+
 class Tee(StrictModel):
     """Several loggers at once: `Tee(a, b)`; in TOML `{ kind = "tee", loggers = [...] }`."""
 
@@ -100,13 +107,6 @@ class Tee(StrictModel):
             values = {"loggers": several, **values}
         super().__init__(**values)
 
-
-_SINGLE = (JSONLogger, TensorBoardLogger, MLflowLogger, WandbLogger, TrackioLogger)
-LoggerPart = Annotated[
-    JSONLogger | TensorBoardLogger | MLflowLogger | WandbLogger | TrackioLogger | Logger,
-    PartOrOwn(_SINGLE, LOGGER_METHODS, "logger"),
-]
-Tee.model_rebuild()
 
 LoggerKnob = Annotated[
     JSONLogger | TensorBoardLogger | MLflowLogger | WandbLogger | TrackioLogger | Tee | Logger | None,

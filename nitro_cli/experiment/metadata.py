@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import TypeAdapter
@@ -48,40 +49,53 @@ class FieldMeta:
         type: the declared type without its marker; `type_text` writes it out.
         default: the default, or `NO_DEFAULT`.
         kind: what traced code sees of it.
-        doc: the string under the field, or None.
-        line: the line of the declaration in its file; 0 where the source is not available.
         knob: whether it is a run knob.
         owner: the name of the class that declares it last.
+        description: what its declaration says by `Field(description=...)`.
+        declaring: the classes that declare it, the last first.
     """
 
     name: str
     type: Any
     default: Any
     kind: FieldKind
-    doc: str | None
-    line: int
-    knob: bool = False
-    owner: str = ""
+    knob: bool
+    owner: str
+    description: str | None = field(repr=False)
+    declaring: tuple[type[Experiment], ...] = field(repr=False)
+
+    @property
+    def doc(self) -> str | None:
+        """Its description, or else the string under the field; read from the source file when asked for."""
+        written = (source.doc for source in self._sources() if source is not None and source.doc)
+        return self.description or next(written, None)
+
+    @property
+    def line(self) -> int:
+        """The line of the declaration in its file; 0 where the source is not available."""
+        source = next(self._sources(), None)
+        return 0 if source is None else source.line
+
+    def _sources(self) -> Iterator[FieldSource | None]:
+        return (_sources_of(cls).get(self.name) for cls in self.declaring)
 
 
 def config_metadata(cls: type[Experiment]) -> dict[str, FieldMeta]:
     """One `FieldMeta` per field of `cls`, in declaration order, the run knobs first."""
     found: dict[str, FieldMeta] = {}
     defaults = _defaults(cls)
-    declaring = {c: _sources_of(c) for c in cls.__mro__ if "__nitro_own__" in vars(c)}
+    classes = [c for c in cls.__mro__ if "__nitro_own__" in vars(c)]
     for name, info in cls.model_fields.items():
-        owners = [c for c in declaring if name in vars(c)["__nitro_own__"]]
-        sources = [declaring[c].get(name) for c in owners]
-        docs = [s.doc for s in sources if s is not None and s.doc]
+        owners = tuple(c for c in classes if name in vars(c)["__nitro_own__"])
         found[name] = FieldMeta(
             name=name,
             type=info.annotation,
             default=defaults.get(name, NO_DEFAULT),
             kind=cls.__nitro_kinds__[name],
-            doc=info.description or (docs[0] if docs else None),
-            line=sources[0].line if sources and sources[0] is not None else 0,
             knob=name in KNOBS,
             owner=owners[0].__name__ if owners else cls.__name__,
+            description=info.description,
+            declaring=owners,
         )
     return found
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nitro_cli import programs
 from nitro_cli.errors import DivergenceError
 from nitro_cli.optim import BLOCK
-from nitro_cli.programs import StepPlan, locate_divergence
+from nitro_cli.programs import StepPlan
 from nitro_cli.run.progress import Progress
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _located(nitro: Nitro, plan: StepPlan, inputs: Mapping[str, Any], batches: t
     rows = parts.hyper.table((step - 1) // BLOCK * BLOCK + 1, BLOCK)
     with Progress.phase("locating the divergence"):
         try:
-            found = locate_divergence(plan, carry, batches, {**inputs, "rows": rows})
+            found = programs.locate_divergence(plan, carry, batches, {**inputs, "rows": rows})
             return f"the first value that is not finite is {found}"
         except Exception as error:
             return f"replaying the step to find the place failed: {type(error).__name__}: {error}"

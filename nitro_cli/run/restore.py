@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from nitro_cli import checkpoints
 from nitro_cli.checkpoints import (
     AverageRef,
     CheckpointRef,
     Record,
-    average,
-    load_with_fallback,
     resolve_resume,
     resolve_source,
     run_in_use,
@@ -81,7 +80,7 @@ def load_source(
         if ref is None:
             return None
         try:
-            record, used, _ = load_with_fallback(ref)
+            record, used, _ = checkpoints.load_with_fallback(ref)
         except CheckpointNotFoundError as error:
             if ref.root is None or ref.run is None or not run_is_locked(ref.root / ref.run):
                 raise
@@ -105,11 +104,11 @@ def load_source(
 
 def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     if isinstance(found, AverageRef):
-        record = average(found, ema=load_ema)
+        record = checkpoints.average(found, ema=load_ema)
         return Source(
             "weights", record, str(found), derived=_derived(record), averaged_from=record.meta["averaged_from"]
         )
-    record, used, _ = load_with_fallback(found)
+    record, used, _ = checkpoints.load_with_fallback(found)
     return Source("weights", record, str(used.path), used.path, used, _derived(record))
 
 
