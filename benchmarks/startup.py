@@ -57,7 +57,8 @@ print(time.time() - float(os.environ["STARTED"]))
 """
 
 NITRO = """
-import os, sys, time
+import os, time
+from small_mlp import SmallMLP
 from nitro_cli.run.progress import Progress
 
 def first(n, values=None):
@@ -65,10 +66,9 @@ def first(n, values=None):
     os._exit(0)
 
 Progress.units = staticmethod(first)
-from nitro_cli.__main__ import main
-job = os.environ["BENCHMARKS"] + "/small_mlp.py:SmallMLP"
-sys.argv = ["nitro", "train", job, "--quiet", "--run-dir", os.environ["RUNS"]]
-main()
+
+class Timed(SmallMLP):
+    pass
 """
 
 
@@ -80,8 +80,9 @@ def seconds(script: str, folder: Path, name: str) -> float:
     env = {**os.environ, "CACHE": str(folder / "hand"), "NITRO_CACHE_DIR": str(folder / "nitro"), "BENCHMARKS": here}
     # Installed packages are there as bytecode; so is nitro after its first run.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-    env |= {"RUNS": str(folder / "runs"), "STARTED": str(time.time()), "PYTHONPATH": here}
-    done = subprocess.run([sys.executable, str(file)], env=env, cwd=folder, capture_output=True, text=True, check=False)
+    env |= {"NITRO_RUN_DIR": str(folder / "runs"), "STARTED": str(time.time()), "PYTHONPATH": here}
+    words = [str(file)] if name == "by_hand" else ["-m", "nitro_cli", "train", f"{file}:Timed", "--quiet"]
+    done = subprocess.run([sys.executable, *words], env=env, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return float(done.stdout.split()[-1])

@@ -22,6 +22,7 @@ from nitro_cli.errors import nearest
 __all__ = ["app", "main"]
 
 _PROGRAM = "nitro"
+_OBJECTS_OF_A_START = 500_000
 _ABOUT = """Train experiments, keep their runs, and use what they learned.
 
 An experiment is a class with fields and hooks; its presets are TOML files. `nitro list` shows those found here,
@@ -141,8 +142,20 @@ def _root(
 
 def main() -> None:
     """Run the command line of this process."""
-    # Imports and traces make many objects that stay: looking for garbage among them is a tenth of the start.
-    gc.set_threshold(20_000, 50, 100)
+    _put_off_collection()
     app_command = typer.main.get_command(app)
     assert isinstance(app_command, TyperGroup)
     app_command.main(prog_name=_PROGRAM)
+
+
+def _put_off_collection() -> None:
+    """Look for garbage once the start is over: imports and traces leave little, and looking takes a tenth of it."""
+
+    def started(phase: str, info: object) -> None:
+        if phase == "stop":
+            gc.callbacks.remove(started)
+            gc.freeze()
+            gc.set_threshold(20_000, 50, 100)
+
+    gc.set_threshold(_OBJECTS_OF_A_START)
+    gc.callbacks.append(started)
