@@ -90,15 +90,15 @@ def measure(cls: type[MnistMLP] | type[MnistCNN], size: int, rounds: int, calls:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--calls", type=int, default=50)
-    options, _ = parser.parse_known_args()
+    options = parser.parse_args()
     head = ["model", "batch", "predict us", "bundle us", "ratio", "control", "bundle kB", "weights kB"]
     print("  ".join(f"{word:>10}" for word in head))
     with tempfile.TemporaryDirectory() as folder:
         for cls in (PlainMLP, PlainCNN):
             for size in (1, 32):
-                row = measure(cls, size, options.rounds, options.calls, Path(folder))
+                row = measure(cls, size, options.repeats, options.calls, Path(folder))
                 print("  ".join(f"{word:>10}" for word in row), flush=True)
 
 

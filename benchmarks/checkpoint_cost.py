@@ -21,7 +21,6 @@ from nitro_experiments.mnist import MnistCNN
 
 from nitro_cli import ArrayBatches, Checkpointer, Last, Nitro, set_progress_reporter
 
-ROUNDS = 3
 STEPS = 60
 TARGET_PERCENT = 2.0
 
@@ -79,12 +78,14 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=6, help="per run; the first and the last are not counted")
-    epochs = parser.parse_args().epochs
+    parser.add_argument("--repeats", type=int, default=3, help="runs with and without checkpoints")
+    options = parser.parse_args()
+    epochs = options.epochs
     with_them: list[float] = []
     without: list[float] = []
     held: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(ROUNDS):
+        for number in range(options.repeats):
             plain, _ = _epochs(Path(folder) / f"plain-{number}", epochs, None)
             saved, waits = _epochs(Path(folder) / f"saved-{number}", epochs, Checkpointer(keep=(Last(1),)))
             without += plain

@@ -19,7 +19,7 @@ SCRIPTS = (
 
 
 def main() -> None:
-    """One process per benchmark, in the order above; arguments are passed on."""
+    """One process per benchmark, in the order above; `--repeats N` is passed on."""
     folder = Path(__file__).resolve().parent
     for script in SCRIPTS:
         if (folder / script).exists():

@@ -1,12 +1,16 @@
 """Framework time per step above a bare jitted call: a trivial step on a six-leaf tree, logging on.
 
 Prints microseconds per step, minimum and median over interleaved repeats: the bare call, the bare call again as a
-control, and nitro's loop over resident and over streamed data.
+control, and nitro's loop over resident and over streamed data. With `--profile` it also says where the host's time of a
+streamed step goes, without producer threads; the profiler makes everything slower, so only the shares mean something.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
+import gc
+import pstats
 import statistics
 import tempfile
 import time
@@ -19,7 +23,7 @@ import numpy as np
 import optax
 from clock import EpochClock
 
-from nitro_cli import ArrayBatches, Experiment, Nitro, set_progress_reporter
+from nitro_cli import ArrayBatches, Experiment, Nitro, NoPrefetch, set_progress_reporter
 
 BATCH = 8
 
@@ -106,11 +110,56 @@ def _epoch_times(handle: Nitro) -> list[float]:
     return [wall for wall, _ in clock.train]
 
 
+class Inline(Trivial):
+    """All of a step's work in the loop's own thread, where a profiler sees it."""
+
+    def build_data(self, dist: Any) -> dict[str, Any]:
+        """The same batches, not prefetched."""
+        return {name: NoPrefetch(source) for name, source in super().build_data(dist).items()}
+
+
+class ProfiledClock(EpochClock):
+    """Profiles each training stretch but the first, which compiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.profile = cProfile.Profile()
+
+    def begin(self, label: str, total: int, epoch: int, max_epochs: int) -> None:
+        """A stretch starts."""
+        super().begin(label, total, epoch, max_epochs)
+        if label == "train" and epoch > 1:
+            self.profile.enable()
+
+    def end(self, values: Any) -> None:
+        """It is over."""
+        self.profile.disable()
+        super().end(values)
+
+
+def print_profile(steps: int) -> None:
+    """The functions of a streamed step that take most of its time."""
+    clock = ProfiledClock()
+    previous = set_progress_reporter(clock)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            Nitro(Inline(batches=steps, resident=False), max_epochs=4, run_dir=folder).train()
+    finally:
+        set_progress_reporter(previous)
+    stats: Any = pstats.Stats(clock.profile)
+    print(f"\n{'share of a streamed step':28}{'itself':>10}{'with calls':>12}   percent")
+    rows = sorted(stats.stats.items(), key=lambda item: -item[1][2])[:16]
+    for (file, line, function), (_, _, own, cumulative, _) in rows:
+        where = f"{function}" if line == 0 else f"{file.rsplit('/', 1)[-1]}:{function}"
+        print(f"{where[-28:]:28}{100 * own / stats.total_tt:10.1f}{100 * cumulative / stats.total_tt:12.1f}")
+
+
 def main() -> None:
     """Run the contestants in turn and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--profile", action="store_true", help="also where a streamed step's time goes")
     options = parser.parse_args()
     contestants = {
         "bare jitted call": bare(options.steps),
@@ -121,12 +170,17 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(options.repeats):
         for name, run in contestants.items():
+            # What earlier contestants left in memory must cost nobody time.
+            gc.collect()
+            gc.freeze()
             times[name].append(run())
     reference = statistics.median(times["bare jitted call"])
     print(f"{'':24}{'min':>10}{'median':>10}{'above bare':>12}   microseconds per step")
     for name, found in times.items():
         median = statistics.median(found)
         print(f"{name:24}{min(found):10.1f}{median:10.1f}{median - reference:12.1f}")
+    if options.profile:
+        print_profile(options.steps)
 
 
 if __name__ == "__main__":

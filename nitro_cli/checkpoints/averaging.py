@@ -54,7 +54,7 @@ def average(refs: AverageRef, *, ema: bool = False) -> Record:
         "params/" + path.removeprefix(prefix): _mean(total, len(refs.refs), dtypes[path])
         for path, total in sums.items()
     }
-    meta = dict(base.meta)
+    meta = {**base.meta, "metrics": {}}  # nobody has evaluated the mean
     meta["averaged_from"] = {
         "spec": str(refs.average),
         "run": refs.run,

@@ -32,6 +32,7 @@ _CAUSES = {
 @dataclass
 class _Trained:
     nitro: Nitro
+    steps: int
     seconds: float
     compiles: int
 
@@ -51,6 +52,9 @@ def train_resolved(output: Output, resolved: Resolved, *, cache_dir: str | None 
     with progress_shown(output):
         trained = _train(output, resolved, cache_dir, words)
     code, happened, saved = outcome(trained.nitro)
+    if trained.nitro.stop_reason == "completed" and not trained.steps:
+        nitro = trained.nitro
+        happened = f"nothing was left to train at epoch {nitro.epoch} of {nitro.experiment.max_epochs}"
     if output.json:
         _document(output, resolved, trained)
         if code:
@@ -72,10 +76,11 @@ def _train(output: Output, resolved: Resolved, cache_dir: str | None, words: dic
         nitro = Nitro(resolved.experiment, schedules=resolved.schedules, preset=resolved.preset, **words)
         if output.verbose:
             output.note(str(nitro.report))
+        before = nitro.step
         nitro.train()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(_interrupted(nitro)) from error
-    return _Trained(nitro, time.monotonic() - started, cache_stats().misses - compiled)
+    return _Trained(nitro, nitro.step - before, time.monotonic() - started, cache_stats().misses - compiled)
 
 
 def _interrupted(nitro: Nitro | None) -> str:
@@ -148,7 +153,7 @@ def _next_commands(nitro: Nitro) -> list[str]:
     if "test" in nitro.parts.splits:
         commands.append(f"nitro evaluate {place} {run} --split test")
     if nitro.stop_reason != "early_stop":
-        commands.append(f"nitro resume {place} {run} --max-epochs {2 * nitro.experiment.max_epochs}")
+        commands.append(f"nitro resume {place} {run} --max-epochs {2 * max(nitro.epoch, nitro.experiment.max_epochs)}")
     elif isinstance(nitro.experiment.early_stop, EarlyStopping):
         patience = 2 * nitro.experiment.early_stop.patience
         commands.append(f"nitro resume {place} {run} --set early_stop.patience={patience}")

@@ -74,7 +74,7 @@ def set_leave(leave: Leave | None) -> Leave | None:
 
 
 class signals:
-    """While inside, the stop signals become requests to `work`; a second one leaves at once.
+    """While inside, the stop signals that are not ignored become requests to `work`; a second one leaves at once.
 
     Only the main thread of the main interpreter can own signal handlers: elsewhere nothing is installed. The old
     handlers come back at the end, and forked children never have these.
@@ -120,7 +120,9 @@ class signals:
         self._watch()
         _active.add(self)
         for number in STOP_SIGNALS:
-            self._previous[number] = signal.signal(number, self._handle)
+            # What the process was told to ignore, as a shell's background job is told for SIGINT, stays ignored.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._handle)
 
     def leave(self) -> None:
         """Give the handlers back; twice is no error."""

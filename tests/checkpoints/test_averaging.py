@@ -28,7 +28,9 @@ def train(root: Path, epochs: list[dict[str, Any]], scores: list[float] | None =
     with RunStore.create(root, experiment="Toy", checkpointer=rule, metric="loss", mode="min") as run:
         for i, arrays in enumerate(epochs, start=1):
             score = scores[i - 1] if scores else None
-            run.save({"epoch": i}, arrays, epoch=i, step=i * 10, score=score, name=f"e{i}")
+            run.save(
+                {"epoch": i, "metrics": {"loss": 1.0 / i}}, arrays, epoch=i, step=i * 10, score=score, name=f"e{i}"
+            )
     return run.id
 
 
@@ -152,6 +154,7 @@ def test_an_average_is_written_as_an_ordinary_record_outside_the_manifest(tmp_pa
         "state": f"{run}/checkpoints/e3",
         "weights": "raw",
     }
+    assert record.meta["metrics"] == {}  # of none of the checkpoints
     assert read_manifest(root) == before
     with pytest.raises(ConfigError, match="overwrite"):
         average_checkpoints(root, run, Average(Best(2)), save=tmp_path / "avg")

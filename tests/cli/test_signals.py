@@ -15,7 +15,7 @@ def start(probe, environment):
     """Start `nitro` in the background; `until(text)` waits for a line of its stderr."""
     children = []
 
-    def call(*words):
+    def call(*words, interrupt=signal.SIG_DFL):
         command = [sys.executable, "-m", "nitro_cli", *words]
         child = subprocess.Popen(
             command,
@@ -24,7 +24,7 @@ def start(probe, environment):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+            preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),  # a shell's background job ignores it
         )
         children.append(child)
 
@@ -68,3 +68,13 @@ def test_a_signal_in_setup_leaves_with_nothing_behind(start, probe, number, code
     assert "Traceback" not in told
     assert out == ""
     assert not (probe / "runs").exists()
+
+
+def test_an_ignored_signal_stays_ignored_and_the_others_are_served(start, probe):
+    child = start("train", "Probe", "--max-epochs", "1000000", interrupt=signal.SIG_IGN)("epoch 1/1000000")
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGTERM)
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == ExitCode.STOPPED, told
+    assert "stopped by SIGTERM" in told

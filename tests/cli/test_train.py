@@ -176,6 +176,8 @@ def test_resuming_a_finished_run_trains_nothing_and_is_no_error(trained, nitro):
     result = nitro("resume")
     assert result.exit_code == 0
     assert "max_epochs" in result.stderr
+    assert "nothing was left to train at epoch 3 of 3" in result.stderr
+    assert "--max-epochs 6" in result.stderr
 
 
 def test_resume_refuses_another_graphconst_value(trained, nitro):

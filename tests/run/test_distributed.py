@@ -243,7 +243,34 @@ def test_processes_that_see_other_data_unasked_are_refused(pair):
 # A process that dies
 
 
-class Pair:
+class Started:
+    """Processes at work in a folder."""
+
+    folder: Path
+    children: list[subprocess.Popen[bytes]]
+
+    def told(self, index: int) -> str:
+        return (self.folder / f"{index}.err").read_text()
+
+
+@contextlib.contextmanager
+def _killed_at_the_end(start: Callable[..., Started]) -> Iterator[Any]:
+    """`start`, whose processes do not outlive the test."""
+    made: list[Started] = []
+
+    def noted(*args: Any, **words: Any) -> Started:
+        made.append(start(*args, **words))
+        return made[-1]
+
+    yield noted
+    for one in made:
+        for child in one.children:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            child.wait()
+
+
+class Pair(Started):
     """Two `nitro train` of one long run."""
 
     def __init__(self, folder: Path) -> None:
@@ -255,9 +282,6 @@ class Pair:
         words = ["-m", "nitro_cli", "train", "endless.py:Endless", "--distributed", "--coordinator", _coordinator()]
         self.children = _start(folder, [[*words, "--processes", "2", "--process-index", str(i)] for i in range(2)])
 
-    def told(self, index: int) -> str:
-        return (self.folder / f"{index}.err").read_text()
-
     def wait_training(self) -> None:
         """Until two epochs are over."""
         while "epoch 2/" not in self.told(0):
@@ -267,18 +291,8 @@ class Pair:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator[Callable[[], Pair]]:
-    made: list[Pair] = []
-
-    def make() -> Pair:
-        made.append(Pair(tmp_path))
-        return made[-1]
-
-    yield make
-    for one in made:
-        for child in one.children:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            child.wait()
+    with _killed_at_the_end(lambda: Pair(tmp_path)) as start:
+        yield start
 
 
 @slow
@@ -292,7 +306,7 @@ def test_killing_one_process_ends_the_other_in_time_with_an_error_that_names_it(
     assert f"process {victim} of the run died" in running.told(1 - victim)
 
 
-class Writing:
+class Writing(Started):
     """Two `nitro train` of three epochs under fsdp, whose process 1 meets a fault while it writes the second record."""
 
     def __init__(self, folder: Path, fault: str, apart: bool = False) -> None:
@@ -311,27 +325,14 @@ class Writing:
         words += ["--coordinator", _coordinator(), "--processes", "2", "--process-index"]
         self.children = _start(folder, [[*words, str(index)] for index in range(2)], apart)
 
-    def told(self, index: int) -> str:
-        return (self.folder / f"{index}.err").read_text()
-
     def left(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("runs/Faulty/*/checkpoints/*"))
 
 
 @pytest.fixture
 def writing(tmp_path: Path) -> Iterator[Callable[..., Writing]]:
-    made: list[Writing] = []
-
-    def make(fault: str, apart: bool = False) -> Writing:
-        made.append(Writing(tmp_path, fault, apart))
-        return made[-1]
-
-    yield make
-    for one in made:
-        for child in one.children:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            child.wait()
+    with _killed_at_the_end(lambda *args, **words: Writing(tmp_path, *args, **words)) as start:
+        yield start
 
 
 @slow
