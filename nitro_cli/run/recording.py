@@ -183,7 +183,8 @@ class Recorder:
             "command": sys.argv,
             "directory": os.getcwd(),
             "host": platform.node(),
-            "platform": platform.platform(),
+            # platform.platform() would start a process to ask for the processor's name.
+            "platform": f"{platform.system()}-{platform.release()}-{platform.machine()}",
             "pid": os.getpid(),
             "versions": versions(),
             "source": source_facts(type(nitro.parts.experiment)),
