@@ -52,6 +52,7 @@ class Reporter(Protocol):
 
 _reporter: Reporter | None = None
 _default: Callable[[], Reporter | None] | None = None
+_chosen = False
 _finished_units = 0
 _notes: list[str] = []
 
@@ -65,8 +66,8 @@ def set_progress_reporter(reporter: Reporter | None) -> Reporter | None:
     Raises:
         ConfigError: a method of the contract is missing.
     """
-    global _reporter, _default
-    _default = None
+    global _reporter, _default, _chosen
+    _default, _chosen = None, True
     if reporter is not None:
         missing = [verb for verb in _VERBS if not callable(getattr(reporter, verb, None))]
         if missing:
@@ -80,9 +81,10 @@ def set_progress_reporter(reporter: Reporter | None) -> Reporter | None:
 
 
 def set_default_reporter(make: Callable[[], Reporter | None]) -> None:
-    """Say how to make the reporter of a process that sets none: asked at the first event."""
+    """Say how to make the reporter of a process that sets none, not even None: asked at the first event."""
     global _default
-    _default = make
+    if not _chosen:
+        _default = make
 
 
 def progress_counter() -> int:

@@ -12,11 +12,12 @@ from nitro_cli import EarlyStopping
 from nitro_cli.cli.training import _next_commands
 
 
-def ended(reason: str, early_stop: Any = None) -> list[str]:
+def ended(reason: str, early_stop: Any = None, epoch: int = 40) -> list[str]:
     experiment = SimpleNamespace(max_epochs=40, early_stop=early_stop)
     nitro: Any = SimpleNamespace(
         run_dir=Path("runs/Mine"),
         run_id="abc",
+        epoch=epoch,
         stop_reason=reason,
         experiment=experiment,
         parts=SimpleNamespace(splits={"train": None}),
@@ -34,6 +35,10 @@ def ended(reason: str, early_stop: Any = None) -> list[str]:
 )
 def test_the_resume_suggested_is_one_that_trains_on(reason: str, early_stop: Any, command: str) -> None:
     assert command in ended(reason, early_stop)
+
+
+def test_a_run_that_is_past_its_last_epoch_is_sent_further() -> None:
+    assert "nitro resume runs/Mine --run abc --max-epochs 120" in ended("completed", epoch=60)
 
 
 def test_a_rule_of_the_users_own_is_not_guessed_at() -> None:

@@ -48,6 +48,17 @@ def test_quiet_leaves_only_the_result(probe, nitro):
     assert result.stderr.replace("a hook prints\n", "") == ""
 
 
+def test_quiet_holds_for_an_experiment_that_imports_the_handles_names_late(probe, process):
+    (probe / "late.py").write_text(
+        "from tests.tiny import Quick\n\n\nclass Late(Quick):\n    def build_data(self, dist):\n"
+        "        from nitro_cli import progress_note\n\n        progress_note('reading')\n"
+        "        return super().build_data(dist)\n"
+    )
+    done = process("train", "late.py:Late", "--quiet", "--max-epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("trouble", "code", "words"),
     [
