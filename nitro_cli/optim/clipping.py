@@ -30,9 +30,15 @@ def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple
 def clip_factor(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[jax.Array, jax.Array]:
     """What `clip_by_global_norm` multiplies the gradient by, f32[], and the global norm before."""
     widened = [g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in grads.values()]
-    norm = jnp.sqrt(sum((jnp.vdot(g, g).real for g in widened), jnp.float32(0.0)))
+    norm = jnp.sqrt(sum((_square(g) for g in widened), jnp.float32(0.0)))
     limit = jnp.asarray(threshold, norm.dtype)
     keep = (limit <= 0) | (norm < limit)
     # 0 / 0 in the branch not taken would stop a run under jax_debug_nans
     divisor = jnp.where(keep, jnp.ones_like(norm), norm)
     return jnp.where(keep, jnp.ones_like(norm), limit / divisor), norm
+
+
+def _square(g: jax.Array) -> jax.Array:
+    """The squared norm of one leaf: `jnp.vdot(g, g).real` in fewer operations, as there is one of them per leaf."""
+    flat = jax.lax.reshape(g, (g.size,))
+    return jax.lax.dot(flat.conj(), flat).real if jnp.iscomplexobj(g) else jax.lax.dot(flat, flat)
