@@ -31,6 +31,7 @@ __all__ = [
     "device_values",
     "forward",
     "in_place",
+    "row_of",
 ]
 
 PyTree = Any
@@ -141,7 +142,7 @@ def _automatic_step(plan: StepPlan) -> Any:
     def train_step(
         carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
     ) -> tuple[TrainState, jax.Array, PyTree]:
-        row = _row_of(inputs["rows"], carry.step)
+        row = row_of(inputs["rows"], carry.step)
         view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
         key = jax.random.fold_in(inputs["key"], carry.step)
         grads, new_state, numbers, outputs = _accumulate(plan, view, carry, batches, inputs, key, row)
@@ -173,7 +174,7 @@ def _automatic_step(plan: StepPlan) -> Any:
     return train_step
 
 
-def _row_of(rows: jax.Array, step: jax.Array) -> tuple[jax.Array, ...]:
+def row_of(rows: jax.Array, step: jax.Array) -> tuple[jax.Array, ...]:
     """The hyperparameters of a step, one by one: cut out by plain slices, which cost a start less than indexing."""
     row = jax.lax.dynamic_index_in_dim(rows, jax.lax.rem(step, np.int32(BLOCK)), keepdims=False)
     return tuple(jax.lax.index_in_dim(row, column, keepdims=False) for column in range(rows.shape[1]))
@@ -183,7 +184,7 @@ def _manual_step(plan: StepPlan) -> Any:
     def train_step(
         carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
     ) -> tuple[TrainState, jax.Array, PyTree]:
-        row = _row_of(inputs["rows"], carry.step)
+        row = row_of(inputs["rows"], carry.step)
         view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
         key = jax.random.fold_in(jax.random.fold_in(inputs["key"], carry.step), 0)
         batch = batch_of(plan, batches, inputs, carry.position, 0)
