@@ -9,39 +9,9 @@ import shutil
 import stat
 from pathlib import Path
 
-__all__ = ["file_digest", "fsync_directory", "remove_tree", "tree_size", "write_atomically"]
+__all__ = ["file_digest", "remove_tree", "tree_size"]
 
 _BLOCK = 1 << 20
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the entries of a directory durable; where directories cannot be opened (Windows) this does nothing."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except (PermissionError, IsADirectoryError):
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new one, never a part of either.
-
-    The temporary file is named `.<name>.tmp-<random>`, beside `path`.
-    """
-    temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fsync_directory(path.parent)
 
 
 def file_digest(path: Path, *, sync: bool = False) -> tuple[int, str]:

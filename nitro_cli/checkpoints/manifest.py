@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import IntegrityError, NitroWarning, RunNotFoundError
+from nitro_cli.text import write_atomically
 
 from . import migrations
-from .durable import write_atomically
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import manifest_lock
 from .names import CHECKPOINTS, RUN_ID, contained_path, is_checkpoint_name

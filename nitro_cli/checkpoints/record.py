@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, StorageError, nearest
+from nitro_cli.text import fsync_directory
 
 from . import migrations
 from .array_store import read_arrays, write_arrays
-from .durable import file_digest, fsync_directory, remove_tree
+from .durable import file_digest, remove_tree
 from .json_text import decode_value, dump_sealed, encode_value, load_sealed
 from .leaves import ARRAYS, LeafSpec, host_arrays, join_leaves, split_leaves
 from .names import contained_path

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import NitroError, StorageError
+from nitro_cli.text import fsync_directory
 
-from .durable import fsync_directory, remove_tree
+from .durable import remove_tree
 from .leaves import ARRAYS, LeafSpec, PieceSpec, host_arrays, pieces_problem, split_leaves
 from .pieces import ArrayPieces
 from .record import PreparedRecord, seal_record, temporary_beside, write_store

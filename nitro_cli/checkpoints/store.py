@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from nitro_cli.errors import ConfigError, NitroError, RunNotFoundError
+from nitro_cli.text import write_atomically
 
 from .disk import check_disk
-from .durable import write_atomically
 from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
 from .json_text import encode_value
 from .locks import RunLock, run_is_locked

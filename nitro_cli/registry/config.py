@@ -20,7 +20,6 @@ from nitro_cli.experiment import (
     same_content,
     validation_problems,
 )
-from nitro_cli.registry.atomic_write import write_atomically
 from nitro_cli.registry.discovery import ExperimentRef, ref_of
 from nitro_cli.registry.importing import find_module_file, split_import_path
 from nitro_cli.registry.layers import SCHEDULES, Layers
@@ -42,6 +41,7 @@ from nitro_cli.registry.toml_values import (
     without_none,
 )
 from nitro_cli.registry.validation import layers_for
+from nitro_cli.text import write_atomically
 
 __all__ = ["CONFIG_FORMAT", "config_document", "config_ref", "read_config", "write_config"]
 
@@ -150,7 +150,7 @@ def write_config(path: Path, resolved: Resolved) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    write_atomically(path, config_text(resolved))
+    write_atomically(path, config_text(resolved).encode())
 
 
 def read_config(

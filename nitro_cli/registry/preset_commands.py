@@ -11,7 +11,6 @@ import tomli_w
 
 from nitro_cli.errors import ConfigError, NitroError, PresetError, nearest
 from nitro_cli.experiment import NO_DEFAULT, config_metadata, same_content, type_text
-from nitro_cli.registry.atomic_write import write_atomically
 from nitro_cli.registry.discovery import ExperimentRef, list_experiments
 from nitro_cli.registry.layers import SCHEDULES
 from nitro_cli.registry.origins import Origin, OriginKind
@@ -21,6 +20,7 @@ from nitro_cli.registry.problems import PresetProblem, Problem, unique
 from nitro_cli.registry.resolution import Resolved, chain_problems, resolve
 from nitro_cli.registry.toml_text import format_key_path
 from nitro_cli.registry.toml_values import NotWritable, natural_form, without_none
+from nitro_cli.text import write_atomically
 
 __all__ = ["FieldRow", "PresetDifference", "check_presets", "diff_presets", "field_rows", "new_preset", "show_preset"]
 
@@ -222,7 +222,7 @@ def new_preset(
         parent = resolve(resolved.ref or resolved.cls, extends, env={}, project=None, cwd=cwd)
     document = _new_document(resolved, parent, description, extends, path.parent, cwd)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, tomli_w.dumps(document))
+    write_atomically(path, tomli_w.dumps(document).encode())
     return path
 
 

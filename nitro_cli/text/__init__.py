@@ -1,0 +1,9 @@
+"""Text and small files, one place for each question: how a name or message is shown, how a file is read and replaced.
+
+Works without JAX and imports nothing of nitro but the errors.
+"""
+
+from .files import append_descriptor, fsync_directory, read_regular, write_atomically
+from .visible import visible
+
+__all__ = ["append_descriptor", "fsync_directory", "read_regular", "visible", "write_atomically"]

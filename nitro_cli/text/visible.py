@@ -1,0 +1,26 @@
+"""Text of a file or a user, as a person sees it: nothing in it can move a cursor or turn a line around."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["visible"]
+
+_UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories that draw nothing and may act on a terminal: controls, formats (bidirectional), surrogates."""
+
+
+def visible(text: str, *, keep: str = "\n\t") -> str:
+    r"""Write control characters, bidirectional overrides and lone surrogates as escapes, such as `\x1b`.
+
+    Args:
+        text: what a file, an exception or a person supplied.
+        keep: control characters that stay as they are; `""` for a text that must stay on one line.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in keep or unicodedata.category(c) not in _UNSHOWN else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
