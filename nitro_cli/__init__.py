@@ -92,9 +92,7 @@ __all__ = sorted(["__version__", *_HOME])
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
-
-        return version("nitro-cli")
+        return importlib.import_module("nitro_cli.installation").nitro_version()
     room = _HOME.get(name)
     if room is None:
         raise AttributeError(f"module 'nitro_cli' has no attribute {name!r}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import IntegrityError, NitroWarning, RunNotFoundError
+from nitro_cli.installation import nitro_version
 from nitro_cli.text import write_atomically
 
 from . import migrations
@@ -181,7 +182,7 @@ def dump_manifest(manifest: Manifest) -> bytes:
     """The text of manifest.json: one line per run and per entry, for a reader and for `diff`."""
     document: dict[str, Any] = {
         "format": migrations.MANIFEST_FORMAT,
-        "framework": migrations.framework_version(),
+        "framework": nitro_version(),
     }
     head = json.dumps(document, allow_nan=False)[:-1]
     runs = ",\n".join(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ __all__ = [
     "MANIFEST_MIGRATIONS",
     "RECORD_FORMAT",
     "RECORD_MIGRATIONS",
-    "framework_version",
     "migrated",
-    "version_of",
 ]
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
@@ -29,22 +26,6 @@ RECORD_MIGRATIONS: dict[int, Migration] = {
     1: lambda document: document,  # 2 adds leaves in pieces
 }
 MANIFEST_MIGRATIONS: dict[int, Migration] = {}
-
-
-@functools.cache
-def version_of(distribution: str) -> str:
-    """The installed version of a distribution, or "unknown"."""
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def framework_version() -> str:
-    """The version of nitro that is running, as records and manifests name their writer."""
-    return version_of("nitro-cli")
 
 
 def migrated(document: dict[str, Any], current: int, migrations: Mapping[int, Migration], path: Path) -> dict[str, Any]:
@@ -69,7 +50,7 @@ def migrated(document: dict[str, Any], current: int, migrations: Mapping[int, Mi
             where=str(path),
             why=f"nitro {document.get('framework', 'of an unknown version')} wrote it; this version reads up to "
             f"format {current}",
-            fix="upgrade with `pip install -U nitro-cli`",
+            fix="upgrade with `pip install -U jax-nitro`",
         )
     while found < current:
         document = {**migrations[found](document), "format": found + 1}

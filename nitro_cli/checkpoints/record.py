@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, StorageError, nearest
+from nitro_cli.installation import nitro_version, version_of
 from nitro_cli.text import fsync_directory
 
 from . import migrations
@@ -141,8 +142,8 @@ def prepare_record(meta: Mapping[str, Any], arrays: Mapping[str, Any], entry: Ma
     specs, stored = split_leaves(host_arrays(arrays))
     document = {
         "format": migrations.RECORD_FORMAT,
-        "framework": migrations.framework_version(),
-        "versions": {name: migrations.version_of(name) for name in ("jax", "orbax-checkpoint", "optax", "numpy")},
+        "framework": nitro_version(),
+        "versions": {name: version_of(name) for name in ("jax", "orbax-checkpoint", "optax", "numpy")},
         "written": time.time(),
         "entry": encode_value(dict(entry), "entry"),
         "meta": encode_value(dict(meta), "meta"),

@@ -18,6 +18,7 @@ from nitro_cli.cli.light_parameters import make_light
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.standing_options import with_standing_options
 from nitro_cli.errors import nearest
+from nitro_cli.installation import nitro_version
 
 __all__ = ["app", "main"]
 
@@ -105,13 +106,7 @@ def _nothing() -> None:
 
 def _show_version(value: bool) -> None:
     if value:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            found = version("nitro-cli")
-        except PackageNotFoundError:
-            found = "unknown (not installed)"
-        typer.echo(f"nitro {found}")
+        typer.echo(f"nitro {nitro_version()}")
         raise typer.Exit()
 
 

@@ -75,7 +75,7 @@ name = "@DISTRIBUTION@"
 version = "0.1.0"
 description = "Experiments for nitro"
 requires-python = ">=3.11"
-dependencies = ["nitro-cli@NITRO@", "optax>=0.2.5"]
+dependencies = ["jax-nitro@NITRO@", "optax>=0.2.5"]
 
 [project.optional-dependencies]
 test = ["pytest>=8"]

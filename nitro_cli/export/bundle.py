@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from nitro_cli.export.program import Served
 from nitro_cli.export.repository import PATCH
 from nitro_cli.export.tensors import check_same, write_safetensors
 from nitro_cli.export.writing import new_directory
+from nitro_cli.installation import nitro_version
 
 __all__ = ["BundleBackend"]
 
@@ -111,7 +111,7 @@ class BundleBackend:
         manifest = {
             "kind": "nitro-bundle",
             "format": load.FORMAT,
-            "nitro": version("nitro-cli"),
+            "nitro": nitro_version(),
             "jax": jax.__version__,
             "exported_at": now.isoformat(timespec="seconds"),
             "valid_until": (now + PROMISED).date().isoformat(),

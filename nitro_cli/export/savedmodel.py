@@ -13,10 +13,11 @@ import jax
 import numpy as np
 from jax import export
 
-from nitro_cli.errors import ConfigError, MissingExtraError
+from nitro_cli.errors import ConfigError
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob, without_postprocess
 from nitro_cli.export.writing import new_directory
+from nitro_cli.installation import import_extra
 
 __all__ = ["SavedModelBackend"]
 
@@ -61,16 +62,9 @@ class SavedModelBackend:
 
 def _tensorflow() -> tuple[Any, Callable[..., Any]]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        import tensorflow as tf
-        from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-    except ImportError as error:
-        raise MissingExtraError(
-            "a SavedModel is written with TensorFlow, which is not installed",
-            why=str(error),
-            fix="pip install 'nitro-cli[savedmodel]'",
-        ) from error
-    return tf, gen_xla_ops.xla_call_module
+    use = "a SavedModel"
+    tf = import_extra("tensorflow", use=use)
+    return tf, import_extra("tensorflow.compiler.tf2xla.ops.gen_xla_ops", use=use).xla_call_module
 
 
 def _check_names(job: ExportJob) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import MetricError
-from nitro_cli.metrics.frames import require
+from nitro_cli.installation import import_extra
 
 if TYPE_CHECKING:
     from nitro_cli.metrics.history import History
@@ -19,7 +19,7 @@ _PANEL_INCHES = (6.4, 2.8)
 
 def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) -> Any:
     """Draw one axis per metric below each other; see `History.plot`."""
-    figure_module = require("matplotlib.figure", "plot", "History.plot")
+    figure_module = import_extra("matplotlib.figure", use="History.plot")
     if x not in ("epoch", "step"):
         raise MetricError(f"A history cannot be drawn over {x!r}.", fix="use x='epoch' or x='step'")
     if not history:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.errors import MissingExtraError, StorageError
+from nitro_cli.errors import StorageError
+from nitro_cli.installation import import_extra
 
 if TYPE_CHECKING:
     from nitro_cli.metrics.history import History
 
 __all__ = ["to_arrow", "to_csv", "to_pandas", "to_polars"]
-
-
-def require(module: str, extra: str, what: str) -> Any:
-    """Import an optional module, or say which extra brings it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as err:
-        if err.name != module.split(".")[0]:
-            raise
-        raise MissingExtraError(
-            f"{what} needs the package {err.name}, which is not installed.", fix=f"pip install 'nitro-cli[{extra}]'"
-        ) from err
 
 
 def _columns(history: History) -> dict[str, list[Any]]:
@@ -35,19 +23,19 @@ def _columns(history: History) -> dict[str, list[Any]]:
 
 def to_pandas(history: History) -> Any:
     """The scalar columns as a pandas frame, NaN where an epoch lacks a metric."""
-    pandas = require("pandas", "pandas", "History.to_pandas")
+    pandas = import_extra("pandas", use="History.to_pandas")
     return pandas.DataFrame({name: history.column(name) for name in history.columns})
 
 
 def to_polars(history: History) -> Any:
     """The scalar columns as a polars frame, null where an epoch lacks a metric."""
-    polars = require("polars", "polars", "History.to_polars")
+    polars = import_extra("polars", use="History.to_polars")
     return polars.DataFrame(_columns(history), strict=False)
 
 
 def to_arrow(history: History) -> Any:
     """The scalar columns as an Arrow table, null where an epoch lacks a metric."""
-    pyarrow = require("pyarrow", "arrow", "History.to_arrow")
+    pyarrow = import_extra("pyarrow", use="History.to_arrow")
     columns = _columns(history)
     kinds = {
         n: pyarrow.float64() if any(isinstance(v, float) for v in c) else pyarrow.int64() for n, c in columns.items()

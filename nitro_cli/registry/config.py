@@ -202,7 +202,7 @@ def config_ref(path: Path, document: TomlDocument | None = None) -> ExperimentRe
     name, import_path = (table.get("name"), table.get("import")) if isinstance(table, dict) else (None, None)
     if isinstance(written, int) and written > CONFIG_FORMAT:
         why = f"it has format {written}, this version reads up to {CONFIG_FORMAT}"
-        raise ConfigError(f"{path} is of a newer nitro", where=str(path), why=why, fix="pip install -U nitro-cli")
+        raise ConfigError(f"{path} is of a newer nitro", where=str(path), why=why, fix="pip install -U jax-nitro")
     if not (isinstance(written, int) and isinstance(name, str) and isinstance(import_path, str)):
         raise ConfigError(
             f"{path} is not the configuration of a run",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata
+from nitro_cli.installation import DISTRIBUTION
 from nitro_cli.run.snapshot import named_leaves, share_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = [
     "versions",
 ]
 
-VERSIONS = ("nitro-cli", "jax", "jaxlib", "optax", "orbax-checkpoint", "numpy", "flax", "equinox")
+VERSIONS = (DISTRIBUTION, "jax", "jaxlib", "optax", "orbax-checkpoint", "numpy", "flax", "equinox")
 LONGEST_TEXT = 200
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nitro_cli.errors import NitroWarning
+from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.metric_line import finite_metrics
-from nitro_cli.tracking.optional import import_tracker
 
 __all__ = ["MLflowAdapter"]
 
@@ -45,8 +45,8 @@ class MLflowAdapter:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         self.experiment = experiment
-        self._library = import_tracker("mlflow", tracker="MLflow", extra="mlflow")
-        self._entities = import_tracker("mlflow.entities", tracker="MLflow", extra="mlflow")
+        self._library = import_extra("mlflow", use="Logging to MLflow", where="logger")
+        self._entities = import_extra("mlflow.entities", use="Logging to MLflow", where="logger")
         self._client = self._library.MlflowClient(tracking_uri=tracking_uri)
         self._tracking_uri = tracking_uri
         self._run_name = run_name

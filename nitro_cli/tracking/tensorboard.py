@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.markdown import confusion_markdown, mapping_markdown
 from nitro_cli.tracking.metric_line import finite_metrics
-from nitro_cli.tracking.optional import import_tracker
 
 __all__ = ["TensorBoardAdapter"]
 
@@ -29,9 +29,9 @@ class TensorBoardAdapter:
 
     def __init__(self, log_dir: Path) -> None:
         self.log_dir = log_dir
-        self._library = import_tracker("tensorboardX", tracker="TensorBoard", extra="tensorboard")
-        self._summary = import_tracker(
-            "tensorboardX.proto.summary_pb2", tracker="TensorBoard", extra="tensorboard"
+        self._library = import_extra("tensorboardX", use="Logging to TensorBoard", where="logger")
+        self._summary = import_extra(
+            "tensorboardX.proto.summary_pb2", use="Logging to TensorBoard", where="logger"
         ).Summary
         self._writer: Any = None
         self._step = 0

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.metric_line import finite_metrics
-from nitro_cli.tracking.optional import import_tracker
 
 __all__ = ["TrackioAdapter"]
 
@@ -26,7 +26,7 @@ class TrackioAdapter:
     identity = "trackio"
 
     def __init__(self, project: str, *, name: str, space_id: str | None = None) -> None:
-        self._library = import_tracker("trackio", tracker="trackio", extra="trackio")
+        self._library = import_extra("trackio", use="Logging to trackio", where="logger")
         self.project = project
         self.name = name
         self._space_id = space_id

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.metric_line import finite_metrics
-from nitro_cli.tracking.optional import import_tracker
 
 __all__ = ["WandbAdapter"]
 
@@ -24,7 +24,7 @@ class WandbAdapter:
     identity = "wandb"
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
-        self._library = import_tracker("wandb", tracker="Weights & Biases", extra="wandb")
+        self._library = import_extra("wandb", use="Logging to Weights & Biases", where="logger")
         self._directory = directory
         self._options = {k: v for k, v in options.items() if v not in (None, ())}
         self._id: str | None = None

@@ -96,6 +96,25 @@ def test_doctor_finds_this_installation_in_order(probe, nitro_json):
     assert "Probe" in found["experiments"]["detail"]
 
 
+def test_doctor_names_another_distribution_that_owns_the_command_or_the_package(nitro_json, tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    for name, file, text in (
+        ("static-sites", "entry_points.txt", "[console_scripts]\nnitro = static_sites:main\n"),
+        ("old-fork", "RECORD", "nitro_cli/__init__.py,,\n"),
+        ("harmless", "RECORD", "harmless/nitro_cli/nitro.py,,\n"),
+    ):
+        info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / file).write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    found = {check["name"]: check for check in nitro_json("doctor")["checks"]}
+    assert "static-sites 1.2 owns the command nitro" in found["distribution static-sites"]["detail"]
+    assert "old-fork 1.2 owns the import package nitro_cli" in found["distribution old-fork"]["detail"]
+    assert found["distribution old-fork"]["fix"].startswith("pip uninstall old-fork; pip install ")
+    assert not {"distribution harmless", "distribution jax-nitro"} & set(found)
+
+
 def test_devices_are_listed(nitro, nitro_json):
     made = nitro_json("devices")
     assert made["backend"] == "cpu"

@@ -33,6 +33,7 @@ def test_a_new_project_declares_its_experiment_and_trains(nitro, nitro_json, tmp
     assert made["directory"] == "two-rings"
     project = tomllib.loads((tmp_path / "two-rings" / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["nitro.experiments"] == {"TwoRings": "two_rings.experiment:TwoRings"}
+    assert next(name for name in project["dependencies"] if "nitro" in name).startswith("jax-nitro")
     assert nitro("new", "two-rings").exit_code == 2
     monkeypatch.chdir(tmp_path / "two-rings")
     assert nitro_json("presets", "show", "two_rings/experiment.py:TwoRings", "quick")["fields"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,14 @@ def test_a_backend_without_the_method_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("backend", "package"), [("savedmodel", "tensorflow"), ("onnx", "onnxruntime")])
-def test_a_backend_whose_packages_are_missing_says_which_extra(
+def test_a_backend_whose_packages_are_missing_is_named_as_pip_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, package: str
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(ConfigError) as caught:
         Nitro(Scores(), data={}).export(backend, dir=tmp_path)
-    assert caught.value.fix == f"pip install 'nitro-cli[{backend}]'"
+    assert caught.value.fix is not None
+    assert re.match(rf"pip install .*\b{package}\b", caught.value.fix)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+import nitro_cli
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import size, table
 from nitro_cli.errors import ExitCode, NitroError
+from nitro_cli.installation import DISTRIBUTION, EXTRAS
 
 __all__ = ["run"]
 
@@ -22,10 +25,6 @@ _REQUIRED = (
     "jax", "jaxlib", "optax", "orbax-checkpoint", "pydantic", "numpy", "typer", "rich", "tomli-w", "filelock",
     "platformdirs",
 )  # fmt: skip
-_EXTRAS = {
-    "flax": "flax", "equinox": "equinox", "plot": "matplotlib", "tensorboard": "tensorboardX", "mlflow": "mlflow",
-    "wandb": "wandb", "trackio": "trackio", "savedmodel": "tensorflow", "onnx": "onnxruntime",
-}  # fmt: skip
 _LITTLE_DISK = 2 * 10**9
 
 
@@ -42,7 +41,7 @@ def run(output: Output) -> int:
 
     The exit code is 1 when something fails.
     """
-    checks = [*_packages(), *_machine(), *_places(), *_plugins()]
+    checks = [*_packages(), *_strangers(), *_machine(), *_places(), *_plugins()]
     failing = [check for check in checks if check.status == "FAILS"]
     if output.json:
         rows = [{"name": c.name, "status": c.status.lower(), "detail": c.detail, "fix": c.fix} for c in checks]
@@ -58,19 +57,62 @@ def run(output: Output) -> int:
 def _packages() -> Iterator[_Check]:
     yield _Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
     found: dict[str, str] = {}
-    for name in ("nitro-cli", *_REQUIRED):
+    for name in (DISTRIBUTION, *_REQUIRED):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            kind = "note" if name == "nitro-cli" else "FAILS"
-            yield _Check(name, kind, "not installed", f"pip install {name}")
+            ours = name == DISTRIBUTION
+            yield _Check(
+                name, "note" if ours else "FAILS", "not installed", _install() if ours else f"pip install {name}"
+            )
     yield _Check("packages", "ok", ", ".join(f"{name} {version}" for name, version in found.items()))
     if found.get("jax", "").rpartition(".")[0] != found.get("jaxlib", "").rpartition(".")[0]:
         both = f"{found.get('jax')} and {found.get('jaxlib')}"
         yield _Check("jax and jaxlib", "FAILS", both, "pip install -U jax jaxlib")
-    there = [extra for extra, module in _EXTRAS.items() if find_spec(module) is not None]
-    missing = [extra for extra in _EXTRAS if extra not in there]
+    there = [extra for extra, modules in EXTRAS.items() if all(find_spec(module) for module in modules)]
+    missing = [extra for extra in EXTRAS if extra not in there]
     yield _Check("extras", "ok", f"{', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+
+
+def _strangers() -> Iterator[_Check]:
+    """Other distributions that put files where nitro's own lie: the last one installed wins, and either's removal
+    breaks the other.
+    """
+    for distribution in metadata.distributions():
+        try:
+            name = distribution.metadata["Name"]
+            owned = [] if name == DISTRIBUTION else [*_owned(distribution)]
+        except Exception as error:  # the metadata is another package's, and may be anything
+            yield _Check("metadata", "note", f"of a distribution cannot be read: {type(error).__name__}: {error}")
+            continue
+        if owned:
+            detail = (
+                f"{name} {distribution.version} owns {' and '.join(owned)} too: whichever was installed last is used"
+            )
+            yield _Check(
+                f"distribution {name}", "note", detail, f"pip uninstall {name}; {_install()} --force-reinstall"
+            )
+
+
+def _owned(distribution: metadata.Distribution) -> Iterator[str]:
+    """Which of nitro's names a distribution brings."""
+    files = distribution.files or []
+    scripts = distribution.entry_points.select(group="console_scripts", name="nitro")
+    if scripts or any(file.parent.name in ("bin", "Scripts") and file.stem == "nitro" for file in files):
+        yield "the command nitro"
+    top_level = (distribution.read_text("top_level.txt") or "").split()
+    if "nitro_cli" in top_level or any(file.parts[0] == "nitro_cli" for file in files):
+        yield "the import package nitro_cli"
+
+
+def _install() -> str:
+    """The command that installs this nitro."""
+    checkout = Path(nitro_cli.__file__).parent.parent
+    return (
+        f"pip install {shlex.quote(str(checkout))}"
+        if (checkout / "pyproject.toml").is_file()
+        else f"pip install {DISTRIBUTION}"
+    )
 
 
 def _machine() -> Iterator[_Check]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.project_template import ProjectNames, project_files
 from nitro_cli.errors import ConfigError, ExitCode
+from nitro_cli.installation import nitro_version
 
 __all__ = ["run"]
 
@@ -46,7 +46,5 @@ def run(
 
 
 def _requirement() -> str:
-    try:
-        return f">={version('nitro-cli')}"
-    except PackageNotFoundError:
-        return ""
+    version = nitro_version()
+    return "" if version == "unknown" else f">={version}"

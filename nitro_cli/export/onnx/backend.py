@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import ConfigError, MissingExtraError
+from nitro_cli.errors import ConfigError
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob, without_postprocess
 from nitro_cli.export.onnx.conversion import onnx_model
 from nitro_cli.export.writing import new_file
+from nitro_cli.installation import import_extra
 
 __all__ = ["OnnxBackend"]
 
@@ -47,16 +48,8 @@ class OnnxBackend:
 
 
 def _packages() -> tuple[Any, Any]:
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError(
-            "an ONNX file is written with onnx and tried with onnxruntime",
-            why=str(error),
-            fix="pip install 'nitro-cli[onnx]'",
-        ) from error
-    return onnx, onnxruntime
+    use = "an ONNX file, which is written with onnx and tried with onnxruntime,"
+    return import_extra("onnx", use=use), import_extra("onnxruntime", use=use)
 
 
 def _verify(runtime: Any, file: Path, job: ExportJob) -> None:
