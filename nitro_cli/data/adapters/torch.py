@@ -125,8 +125,9 @@ class TorchMapBatches:
             settings |= {"batch_size": None, "sampler": plan}
         else:
             settings["batch_sampler"] = plan
+        dataset: Any = _SeededDataset(loader.dataset, seed, epoch)  # torch asks for no more than its two methods
         with _seeded(seed, epoch, _ORDER):
-            iterator = iter(DataLoader(_SeededDataset(loader.dataset, seed, epoch), **settings))
+            iterator = iter(DataLoader(dataset, **settings))
         return _NumpyIterator(iterator, self._name, start), start
 
 
