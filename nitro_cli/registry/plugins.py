@@ -47,8 +47,9 @@ def normalized(distribution: str) -> str:
 def find_plugins(env: Mapping[str, str] = os.environ) -> list[Plugin]:
     """List the experiments of the installed distributions.
 
-    A distribution whose metadata cannot be read is listed as broken and hides no other. With `NITRO_NO_PLUGINS=1` the
-    list is empty.
+    A class that two distributions declare under one name is listed once: it is one class, whoever installed it (a
+    project that changed its name). A distribution whose metadata cannot be read is listed as broken and hides no
+    other. With `NITRO_NO_PLUGINS=1` the list is empty.
     """
     if env.get(NO_PLUGINS, "").strip().lower() not in _OFF:
         return []
@@ -61,7 +62,8 @@ def find_plugins(env: Mapping[str, str] = os.environ) -> list[Plugin]:
         owner = normalized(found[0].distribution)
         if owner not in seen:  # of a distribution on two places of the path the first is the one imported
             seen.add(owner)
-            plugins += found
+            listed = {(plugin.name, plugin.import_path) for plugin in plugins}
+            plugins += [plugin for plugin in found if (plugin.name, plugin.import_path) not in listed]
     return sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
 
 

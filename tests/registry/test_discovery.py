@@ -293,6 +293,13 @@ def test_two_plugins_of_one_name_are_both_shown_and_can_be_qualified(cwd, instal
     assert find_experiment("second:Same", cwd).load()().width == 2
 
 
+def test_one_class_that_two_distributions_declare_is_one_experiment(cwd, install):
+    install("new-name", {"Renamed": "renamed_k:Renamed"}, {"renamed_k.py": one("Renamed")})
+    install("old-name", {"Renamed": "renamed_k:Renamed"})
+    assert names(cwd).count("Renamed") == 1
+    assert find_experiment("Renamed", cwd).load().__name__ == "Renamed"
+
+
 def test_a_distribution_on_two_places_of_the_path_counts_once(cwd, install, tmp_path, monkeypatch):
     site = install("twice", {"Twice": "twice_j:Twice"}, {"twice_j.py": one("Twice")})
     shutil.copytree(site, tmp_path / "again")
