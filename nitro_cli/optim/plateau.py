@@ -19,7 +19,8 @@ class Plateau:
     """Multiply `inner` by a scale that drops when a validation metric stops improving.
 
     The rule and the defaults of PyTorch's `ReduceLROnPlateau`, fed once per epoch after validation: an epoch is good
-    when the metric beats the best by more than `threshold` (relative or absolute); when the bad epochs in a row exceed
+    when the metric beats the best by more than `threshold`, or relative by more than `threshold * abs(best)` (PyTorch's
+    margin for a positive best; it has none that works for a negative one); when the bad epochs in a row exceed
     `patience`, `scale = max(scale * factor, min_scale)` and the next `cooldown` epochs count no bad ones. A metric that
     is not finite is a bad epoch.
 
@@ -30,7 +31,7 @@ class Plateau:
         patience: bad epochs that are tolerated; 0 reduces at every bad one.
         cooldown: epochs after a reduction in which none counts as bad.
         threshold: by how much an epoch must beat the best.
-        threshold_mode: `"rel"` or `"abs"`.
+        threshold_mode: `"rel"`, a fraction of the best's size, or `"abs"`.
         min_scale: the scale never drops below it.
 
     Raises:
@@ -146,12 +147,11 @@ class PlateauCounters:
             return False
         if self.best is None:
             return True
-        threshold = self.rule.threshold
+        margin = self.rule.threshold
         if self.rule.threshold_mode == "rel":
-            return (
-                value < self.best * (1.0 - threshold) if self.mode == "min" else value > self.best * (1.0 + threshold)
-            )
-        return value < self.best - threshold if self.mode == "min" else value > self.best + threshold
+            # Of the size of the best: of a negative one a fraction of the value itself would ask for less than nothing.
+            margin *= abs(self.best)
+        return value < self.best - margin if self.mode == "min" else value > self.best + margin
 
     def state(self) -> dict[str, Any]:
         """JSON-ready counters."""

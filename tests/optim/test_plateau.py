@@ -70,16 +70,45 @@ RANDOM_SERIES = json.loads((Path(__file__).parent / "figures" / "torch_schedules
 
 @pytest.mark.parametrize("series", RANDOM_SERIES, ids=range(len(RANDOM_SERIES)))
 def test_random_series_reduce_at_the_epochs_of_pytorch_under_all_options(series: dict[str, Any]) -> None:
+    metrics = series["metrics"]
+    if series["options"]["threshold_mode"] == "rel":
+        # Below 0 PyTorch's relative margin has the wrong sign; nitro's does not.
+        metrics = metrics[: next((i for i, value in enumerate(metrics) if value < 0), len(metrics))]
     counters = PlateauCounters(Plateau(1.0, **series["options"]), "m", series["mode"])
     scales = []
-    for value in series["metrics"]:
+    for value in metrics:
         counters.observe({"m": value}, "learning_rate")
         scales.append(counters.scale)
-    assert scales == pytest.approx(series["rates"], rel=1e-12)
+    assert scales == pytest.approx(series["rates"][: len(metrics)], rel=1e-12)
+
+
+def scales_of(metrics: list[float], mode: str, **options: Any) -> list[float]:
+    counters = PlateauCounters(Plateau(0.1, **options), "m", mode)
+    scales = []
+    for value in metrics:
+        counters.observe({"m": value}, "learning_rate")
+        scales.append(counters.scale)
+    return scales
+
+
+@pytest.mark.parametrize("score", [-5.0, 5.0])
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_score_that_stands_still_halves_the_rate_whatever_its_sign(score: float, mode: str) -> None:
+    # The first epoch is the best, the second is tolerated, the third and every second one after it reduce.
+    assert scales_of([score] * 7, mode, patience=1, factor=0.5) == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
+def test_the_relative_margin_is_a_fraction_of_the_size_of_the_best() -> None:
+    # From a best of -5 a tenth of its size is 0.5: -5.5 is no improvement, -5.5625 is one, and then 0.55625 is asked for.
+    options: dict[str, Any] = {"patience": 0, "factor": 0.5, "threshold": 0.1}
+    assert scales_of([-5.0, -5.5, -5.5625, -6.0], "min", **options) == [1.0, 0.5, 0.5, 0.25]
+    assert scales_of([-5.0, -4.5, -4.4375, -4.0], "max", **options) == [1.0, 0.5, 0.5, 0.25]
+    # Of a best of 0 nothing at all: every smaller score improves.
+    assert scales_of([0.0, -1e-6, -1e-6], "min", **options) == [1.0, 1.0, 0.5]
 
 
 class ByTheBook:
-    """ReduceLROnPlateau as PyTorch documents it, for any sequence."""
+    """ReduceLROnPlateau as PyTorch documents it, for any sequence, the relative margin that of the best's size."""
 
     def __init__(self, mode: str, factor: float, patience: int, cooldown: int, relative: bool) -> None:
         self.best = math.inf if mode == "min" else -math.inf
@@ -89,7 +118,7 @@ class ByTheBook:
         self.threshold, self.relative = 1e-4, relative
 
     def step(self, value: float) -> float:
-        margin = self.threshold * self.best if self.relative else self.threshold
+        margin = self.threshold * abs(self.best) if self.relative and math.isfinite(self.best) else self.threshold
         better = self.best == self.sign * math.inf or (self.sign * value < self.sign * (self.best - self.sign * margin))
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
         if self.wait > 0:
@@ -100,7 +129,7 @@ class ByTheBook:
 
 
 @given(
-    metrics=st.lists(st.floats(0.01, 10), max_size=40),
+    metrics=st.lists(st.floats(-10, 10), max_size=40),
     mode=st.sampled_from(["min", "max"]),
     patience=st.integers(0, 3),
     cooldown=st.integers(0, 3),
