@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from nitro_cli.errors import OptimizerError, nearest
+from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest
 from nitro_cli.optim.hyperparameters import HyperParams, UnknownHyperparameter
 from nitro_cli.optim.layout import Leaf
 
@@ -223,7 +223,16 @@ def build_transformation(
     if rule.level == 2:
         return optax.with_extra_args_support(call_level2(e, rule.group, hp))
     assert rule.factory is not None
-    built = rule.factory(learning_rate=hp["learning_rate"], **scheduled)
+    try:
+        built = rule.factory(learning_rate=hp["learning_rate"], **scheduled)
+    except (NitroError, jax.errors.JAXTypeError):
+        raise  # the latter: it reads the value of a traced number, which the trial explains
+    except Exception as error:
+        raise HookError(
+            f"the optimizer factory raised {type(error).__name__}: {error}",
+            where=f"optimizer of the group {rule.group!r}: {rule.name}",
+            why=f"it was called with learning_rate and {', '.join(scheduled) or 'nothing else'}, as traced numbers",
+        ) from error
     if not is_transformation(built):
         raise OptimizerError(
             f"the factory returned {type(built).__name__}",

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from nitro_cli.errors import NitroError, NitroWarning, OptimizerError, nearest
+from nitro_cli.errors import HookError, NitroError, NitroWarning, OptimizerError, nearest
 from nitro_cli.optim.dependence import used_entries
 from nitro_cli.optim.group_rule import GroupRule, build_transformation
 from nitro_cli.optim.hyper import Hyper
@@ -57,6 +57,8 @@ def try_rule(
     try:
         state = jax.eval_shape(init, entries, dict(shapes), anchor)
         _check_evaluated_weights(rule, state)
+    except HookError:
+        raise
     except Exception as error:
         raise _refused(rule, error) from error
     arguments = (dict(shapes), state, dict(shapes), anchor)

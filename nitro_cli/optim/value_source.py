@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nitro_cli.errors import ScheduleError
+from nitro_cli.errors import HookError, ScheduleError
 from nitro_cli.optim.curves import Values
 from nitro_cli.optim.named_schedules import NamedCurve, NamedSchedule, schedule_from_config
 from nitro_cli.optim.plateau import Plateau
@@ -88,7 +88,8 @@ def resolve_schedule(key: str, entry: Any, total: int) -> tuple[ValueSource, Pla
         The values, and the plateau that scales them, if any.
 
     Raises:
-        ScheduleError: the entry is no schedule, its factory fails, or a value is not a finite real number.
+        ScheduleError: the entry is no schedule, or a value is not a finite real number.
+        HookError: its factory raises.
     """
     if isinstance(entry, Mapping) or hasattr(entry, "model_dump"):
         entry = schedule_from_config(entry, key)
@@ -120,7 +121,7 @@ def _source(key: str, entry: Any, total: int) -> ValueSource:
     except ScheduleError as error:
         raise ScheduleError(f"schedule {key!r}: {error.what}", why=error.why, fix=error.fix) from error
     except Exception as error:
-        raise ScheduleError(
+        raise HookError(
             f"schedule {key!r} could not be built",
             where=_name(entry),
             why=f"calling it with the horizon of {total} steps raised {type(error).__name__}: {error}",
@@ -158,10 +159,12 @@ def _optax_source(key: str, schedule: Callable[[Any], Any]) -> ValueSource:
                 return np.asarray(vectorised(steps - 1), np.float64)
             except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError, TypeError):
                 # it holds a user's function with ordinary control flow
-                return np.asarray([_finite_or_fail(key, schedule(int(step) - 1), int(step)) for step in steps])
+                return np.asarray([_evaluate(key, schedule, int(step), -1) for step in steps])
+            except Exception as error:
+                raise _failed(key, schedule, f"between the steps {steps[0]} and {steps[-1]}", error) from error
 
     text = f"optax.{getattr(schedule, '__qualname__', type(schedule).__name__).split('.')[0]}"
-    constant = _finite_or_fail(key, schedule(0), 1) if text == "optax.constant_schedule" else None
+    constant = _evaluate(key, schedule, 1, -1) if text == "optax.constant_schedule" else None
     return ValueSource(key, text, block, constant)
 
 
@@ -177,10 +180,13 @@ def _evaluate(key: str, schedule: Callable[[int], Any], step: int, offset: int) 
     try:
         value = schedule(step + offset)
     except Exception as error:
-        raise ScheduleError(
-            f"schedule {key!r} failed at step {step}", where=_name(schedule), why=f"{type(error).__name__}: {error}"
-        ) from error
+        raise _failed(key, schedule, f"at step {step}", error) from error
     return _finite_or_fail(key, value, step)
+
+
+def _failed(key: str, schedule: Any, when: str, error: Exception) -> HookError:
+    """A schedule that raises is code of the experiment's that fails, as any other hook."""
+    return HookError(f"schedule {key!r} failed {when}", where=_name(schedule), why=f"{type(error).__name__}: {error}")
 
 
 def _finite_or_fail(key: str, value: Any, step: int) -> float:

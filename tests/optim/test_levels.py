@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from nitro_cli import optim
-from nitro_cli.errors import NitroWarning, OptimizerError, ScheduleError
+from nitro_cli.errors import HookError, NitroWarning, OptimizerError, ScheduleError
 
 
 def build(e: Any, params: Any, schedules: Any = None, **options: Any) -> optim.Optimizer:
@@ -358,3 +358,12 @@ def test_a_rule_that_reads_the_loss_works_where_the_step_gives_it(base: type[Any
 @pytest.mark.parametrize("name", ["b1", "b2", "eps", "eps_root"])
 def test_every_number_of_adam_can_be_scheduled(base: type[Any], params: Any, name: str) -> None:
     assert f"default/{name}" in build(level1(base, optax.adam)(), params, {name: 0.5}).hyper.columns
+
+
+def test_a_factory_that_raises_is_code_that_fails_with_the_exit_code_of_a_hook(base: Any, params: Any) -> None:
+    def factory(learning_rate: Any) -> Any:
+        raise ValueError("not today")
+
+    with pytest.raises(HookError, match="the optimizer factory raised ValueError: not today") as failed:
+        build(level1(base, factory)(), params)
+    assert failed.value.exit_code == 1 and isinstance(failed.value.__cause__, ValueError)

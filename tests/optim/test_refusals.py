@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from nitro_cli import optim
-from nitro_cli.errors import ConfigError, NitroError, OptimizerError, ScheduleError
+from nitro_cli.errors import ConfigError, HookError, NitroError, OptimizerError, ScheduleError
 from nitro_cli.experiment import EMA, Device, Experiment, GraphConst
 
 
@@ -289,7 +289,7 @@ TABLE: dict[str, tuple[Callable[[], Any], type[NitroError], tuple[str, ...], tup
     ),
     "a factory that fails": (
         lambda: scheduled(momentum=lambda total: 1 / 0),
-        ScheduleError,
+        HookError,
         ("'momentum'", "20 steps", "ZeroDivisionError"),
         (),
     ),

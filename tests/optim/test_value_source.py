@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nitro_cli import optim
-from nitro_cli.errors import ScheduleError
+from nitro_cli.errors import HookError, ScheduleError
 from nitro_cli.optim.value_source import resolve_schedule
 
 
@@ -132,8 +132,24 @@ def test_a_factory_that_fails_is_reported_with_the_key_and_the_horizon() -> None
     def factory(total: int) -> Any:
         raise KeyError("no such thing")
 
-    with pytest.raises(ScheduleError, match=r"'learning_rate' could not be built[\s\S]*10 steps raised KeyError"):
+    with pytest.raises(HookError, match=r"'learning_rate' could not be built[\s\S]*10 steps raised KeyError"):
         values(factory, 10)
+
+
+def raising(count: Any) -> Any:
+    raise ValueError("no such step")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [lambda total: raising, raising, optax.join_schedules([raising, optax.constant_schedule(1.0)], [3])],
+    ids=["of a factory", "of the count", "inside one of optax's"],
+)
+def test_a_schedule_that_raises_is_code_that_fails_with_the_exit_code_of_a_hook(entry: Any) -> None:
+    with pytest.raises(HookError, match=r"'learning_rate'[\s\S]*ValueError: no such step") as failed:
+        values(entry, 10)
+    assert failed.value.exit_code == 1
+    assert isinstance(failed.value.__cause__, ValueError)
 
 
 def test_a_value_that_is_not_finite_is_refused_with_its_step() -> None:
