@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from nitro_cli.errors import ConfigError, nearest
 
-from .hooks import HOOKS
+from .hooks import HOOKS, Hooks
 from .kinds import FieldKind, KindMarker, kind_of_annotation
 from .problems import config_error, problems_of
 
@@ -141,6 +141,14 @@ def _adopt_defaults(
         if name.startswith("_") or name in hints or name == "model_config":
             continue
         info = _inherited_field(name, bases)
+        if info is None and name in HOOKS and value is None:
+            # As if the hook were not written: what an experiment above this one wrote is taken back.
+            default = getattr(Hooks, name, None)
+            if default is None:
+                hints[name] = ClassVar[Any]
+            else:
+                namespace[name] = default
+            continue
         if info is None:
             _admit_attribute(name, value, hints, bases, where)
             continue
@@ -164,6 +172,13 @@ def _admit_attribute(name: str, value: Any, hints: dict[str, Any], bases: tuple[
     if callable(value) or hasattr(type(value), "__get__") or hasattr(type(value), "__set_name__"):
         hints[name] = ClassVar[Any]
         return
+    if name in HOOKS:
+        raise ConfigError(
+            f"{name!r} is a hook, and the class assigns it {value!r}",
+            where=where,
+            why="the framework calls it",
+            fix=f"define `def {name}(self, ...)`; `{name} = None` is the default",
+        )
     known = [f for b in bases for f in getattr(b, "model_fields", {})]
     raise ConfigError(
         f"{name!r} is assigned without an annotation and is no inherited field",

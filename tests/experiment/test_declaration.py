@@ -21,6 +21,7 @@ from nitro_cli.experiment import (
     Host,
     config_metadata,
     fields_of_kind,
+    has_hook,
 )
 
 
@@ -235,3 +236,22 @@ def test_knob_defaults_are_those_of_the_specification():
     assert e.checkpointer == Checkpointer()
     assert e.logger is not None
     assert e.logger.kind == "json"
+
+
+@pytest.mark.parametrize("name", ["optimizer", "metrics", "no_decay", "schedules", "train_step"])
+def test_a_hook_of_none_takes_back_what_an_experiment_above_wrote(name):
+    above = declare(f"def {name}(self, *args): ...\nlearning_rate = 0.5")
+    assert has_hook(above, name)
+
+    below = type(above)("Below", (above,), {"__module__": __name__, "__qualname__": "Below", name: None})
+    assert not has_hook(below, name) and below().learning_rate == 0.5
+    assert getattr(below, name, None) is getattr(Experiment, name, None)
+    assert not has_hook(declare(f"{name} = None"), name)
+
+
+@pytest.mark.parametrize("name", ["optimizer", "metrics"])
+def test_a_value_assigned_to_a_hook_is_refused_with_a_fix_that_is_taken(name):
+    with pytest.raises(ConfigError, match=f"'{name}' is a hook") as refused:
+        declare(f"{name} = 'adam'")
+    assert f"def {name}(self, ...)" in refused.value.fix and f"`{name} = None`" in refused.value.fix
+    declare(f"{name} = None")
