@@ -175,8 +175,9 @@ def run_root(resolved: Resolved) -> Path:
 def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef:
     """The checkpoint, or the average of several, that a `--weights` names."""
     from nitro_cli.checkpoints import resolve_source
+    from nitro_cli.experiment import selection_of
 
-    metric, mode = resolved.experiment.monitor or (None, None)
+    metric, mode = selection_of(resolved.experiment) or (None, None)
     return resolve_source(weights, run_root(resolved), metric=metric, mode=mode)
 
 

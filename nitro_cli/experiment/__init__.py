@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
     from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
+    from .judging import monitor_of, selection_of
     from .kinds import Device, FieldKind, GraphConst, Host
     from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
@@ -110,6 +111,7 @@ __all__ = [
     "graphconst_fingerprint",
     "has_hook",
     "host_view",
+    "monitor_of",
     "parse_duration",
     "parse_schedules",
     "parse_selector",
@@ -118,6 +120,7 @@ __all__ = [
     "same_content",
     "sanitize_metric_name",
     "schedule_problems",
+    "selection_of",
     "set_preset_loader",
     "type_text",
     "validation_problems",
@@ -131,6 +134,7 @@ __getattr__, __dir__ = lazy_names(
         "experiment": "KNOBS Experiment set_preset_loader validation_problems",
         "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook sanitize_metric_name",
         "identity": "check_graphconst check_knob_kinds graphconst_fingerprint",
+        "judging": "monitor_of selection_of",
         "kinds": "Device FieldKind GraphConst Host",
         "knobs": "EMA Checkpointer EarlyStopping EvalWeights Monitor parse_duration",
         "loggers": "JSONLogger MLflowLogger Tee TensorBoardLogger TrackioLogger WandbLogger",

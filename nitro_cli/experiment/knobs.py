@@ -97,6 +97,10 @@ class _Follows(StrictModel):
             raise ValueError(f"{given} without {other}: give both, or neither to follow the run's monitor")
         return self
 
+    def watched(self, monitor: Monitor | None) -> Monitor | None:
+        """The metric and mode that the rule goes by: its own, or the run's monitor, which may be None."""
+        return monitor if self.metric is None or self.mode is None else Monitor(self.metric, self.mode)
+
 
 class EarlyStopping(_Follows):
     """Stop training when a validation metric stops improving.

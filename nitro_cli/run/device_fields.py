@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,22 +12,28 @@ from nitro_cli.errors import ConfigError, nearest
 from nitro_cli.experiment import FieldKind, config_metadata, device_array, fields_of_kind
 from nitro_cli.run.parts import Parts
 
-__all__ = ["checked_value", "device_field"]
+__all__ = ["checked_values", "device_field"]
 
 
-def checked_value(parts: Parts, name: str, value: Any) -> np.ndarray:
-    """A new value for a Device field, as the program takes it.
+def checked_values(parts: Parts, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """New values of Device fields, taken as the construction of the experiment takes them, as the program wants them.
 
     Raises:
-        ConfigError: the field is not a Device field, is scheduled, or the value has another dtype or shape.
+        ConfigError: a field is not a Device field, is scheduled, refuses the value, or has another dtype or shape.
     """
-    current = device_field(parts, name)
-    if name in parts.hyper.scheduled_device_fields:
-        raise ConfigError(
-            f"{name} is scheduled",
-            why="the schedule would overwrite the value at the next step",
-            fix=f"build a new handle whose schedules leave {name} out",
-        )
+    for name in values:
+        device_field(parts, name)
+        if name in parts.hyper.scheduled_device_fields:
+            raise ConfigError(
+                f"{name} is scheduled",
+                why="the schedule would overwrite the value at the next step",
+                fix=f"build a new handle whose schedules leave {name} out",
+            )
+    taken = parts.experiment.replace(**values)
+    return {name: _checked(name, getattr(taken, name), parts.device[name]) for name in values}
+
+
+def _checked(name: str, value: Any, current: jax.Array) -> np.ndarray:
     array = device_array(value)
     if array.shape != current.shape or array.dtype != current.dtype:
         raise ConfigError(

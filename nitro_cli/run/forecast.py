@@ -210,7 +210,7 @@ def _disk_need(nitro: Nitro) -> DiskNeed | None:
     Raises:
         StorageError: the disk is too small, as at the start of a run.
     """
-    parts, monitor = nitro.parts, nitro.parts.monitor
+    parts = nitro.parts
     e = parts.experiment
     if e.checkpointer is None:
         return None
@@ -220,8 +220,7 @@ def _disk_need(nitro: Nitro) -> DiskNeed | None:
     each = record_bytes({str(index): leaf for index, leaf in enumerate(held)})
     count = need = None
     if isinstance(e.checkpointer, Checkpointer):
-        words = (monitor.metric, monitor.mode) if monitor is not None else (None, None)
-        retention = Retention.of(e.checkpointer, *words)
+        retention = Retention.of(e.checkpointer, *(parts.selection or (None, None)))
         check_disk(nitro.run_dir, retention, each, e.max_epochs)
         count, need = retention.capacity(e.max_epochs), disk_need(retention, each, e.max_epochs)
     place = nitro.run_dir.absolute()

@@ -13,13 +13,13 @@ import numpy as np
 
 from nitro_cli.data import release_splits
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
-from nitro_cli.experiment import Experiment, Monitor
+from nitro_cli.experiment import Experiment, selection_of
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
 from nitro_cli.registry import from_preset, import_path_of
 from nitro_cli.run.call_words import CALL_WORDS, check_knobs
 from nitro_cli.run.carry import initial_carry
-from nitro_cli.run.device_fields import checked_value, device_field
+from nitro_cli.run.device_fields import checked_values, device_field
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
@@ -105,9 +105,10 @@ class Nitro:
         self._released = False
         self._evaluated: dict[str, Any] | None = None  # until the monitors were told
         self._code = CodeSnapshot(type(e))
-        monitor = None if self.configured.monitor is None else Monitor(*self.configured.monitor)
         with watched(), main_first():
-            source = load_source(weights, resume, root=self.run_dir, monitor=monitor, load_ema=load_ema)
+            source = load_source(
+                weights, resume, root=self.run_dir, selection=selection_of(self.configured), load_ema=load_ema
+            )
         self.request = Request(
             data=data,
             source=source,
@@ -333,9 +334,10 @@ class Nitro:
         """Give Device fields of this live handle new values; nothing recompiles.
 
         Raises:
-            ConfigError: the field is not a Device field, is scheduled, or the value has another dtype or shape.
+            ConfigError: the field is not a Device field, is scheduled, or refuses the value as the experiment's
+                construction would; or the value has another dtype or shape.
         """
-        ready = {name: checked_value(self.parts, name, value) for name, value in values.items()}
+        ready = checked_values(self.parts, values)
         self.parts.device = {**self.parts.device, **self.parts.placement.put(ready)}
         if self._session is not None:
             self._session.device_changed()

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split
-from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing
+from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing, selection_of
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel
 from nitro_cli.run.devices import Placement
@@ -73,6 +73,11 @@ class Parts:
     total_steps: int = 0
     width: int | None = None
     steps_per_dispatch: int | None = None
+
+    @property
+    def selection(self) -> Monitor | None:
+        """The metric and mode that the checkpoints are ranked by; None where nothing is scored."""
+        return selection_of(self.experiment)
 
     @property
     def keep_host_batches(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import CheckpointRef, RunStore, record_bytes, runs
+from nitro_cli.checkpoints import CheckpointRef, RunStore, best_entry, record_bytes, runs
 from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import config_text, resolved_of, write_config
@@ -87,12 +87,9 @@ class RunPlace:
 
     @classmethod
     def _open(cls, nitro: Nitro, own_run: str | None) -> RunPlace:
-        parts, monitor = nitro.parts, nitro.parts.monitor
-        words: dict[str, Any] = {
-            "checkpointer": parts.experiment.checkpointer,
-            "metric": monitor.metric if monitor is not None else None,
-            "mode": monitor.mode if monitor is not None else None,
-        }
+        parts = nitro.parts
+        metric, mode = parts.selection or (None, None)
+        words: dict[str, Any] = {"checkpointer": parts.experiment.checkpointer, "metric": metric, "mode": mode}
         if own_run is not None:
             return cls(RunStore.reopen(nitro.run_dir, own_run, **words), True, None)
         source = parts.source
@@ -241,7 +238,7 @@ class Recorder:
             return None
         if not isinstance(self.store, FollowedStore):
             self.write_configuration(nitro)
-        metric = self._metric(nitro, checkpointer)
+        metric = parts.selection.metric if parts.selection is not None else None
         score = None
         if not resume_point and metric is not None and metrics:
             score = check_scalar(metrics.get(metric), f"the checkpointer's metric {metric!r}", metrics)
@@ -265,11 +262,6 @@ class Recorder:
     def _admitted(self, nitro: Nitro, score: float | None) -> bool:
         admitted = self.store.admits(nitro.parts.epoch, score, step=nitro.step)
         return admitted if isinstance(self.store, FollowedStore) else bool(main_says(admitted))
-
-    def _metric(self, nitro: Nitro, checkpointer: Any) -> str | None:
-        own = getattr(checkpointer, "metric", None)
-        monitor = nitro.parts.monitor
-        return own or (monitor.metric if monitor is not None else None)
 
     def _meta(
         self,
@@ -331,15 +323,13 @@ class Recorder:
 
     def best(self, nitro: Nitro) -> dict[str, Any] | None:
         """Score, metric, mode and path of the best checkpoint kept, or None."""
-        checkpointer, monitor = nitro.parts.experiment.checkpointer, nitro.parts.monitor
-        if not isinstance(checkpointer, Checkpointer):
+        selection = nitro.parts.selection
+        if selection is None or not isinstance(nitro.parts.experiment.checkpointer, Checkpointer):
             return None
-        metric = checkpointer.metric or (monitor.metric if monitor is not None else None)
-        mode = checkpointer.mode or (monitor.mode if monitor is not None else None)
-        scored = [entry for entry in self.store.entries if entry.finite and entry.scored_under(metric, mode)]
-        if not scored or metric is None:
+        metric, mode = selection
+        chosen = best_entry(self.store.entries, metric, mode)
+        if chosen is None:
             return None
-        chosen = (min if mode == "min" else max)(scored, key=lambda entry: entry.score or 0.0)
         path = str(nitro.run_dir / chosen.path)
         return {"score": chosen.score, "metric": metric, "mode": mode, "checkpoint": path, "epoch": chosen.epoch}
 
@@ -351,7 +341,8 @@ class Recorder:
                 A resume that trained nothing leaves the status that the run had, where its record was not an end.
 
         Raises:
-            StorageError: the last checkpoint could not be written: the run ends as `error`.
+            StorageError: the last checkpoint could not be written.
+            Exception: what the logger's `finish` raised. With either the run ends as `error`.
         """
         problems: list[Exception] = []
         if self._unchanged() and self.place is not None:
@@ -369,6 +360,8 @@ class Recorder:
         if self.logger is not None:
             attempt(self.logger.finish, status or "interrupted")
         attempt(self.history.close)
+        if problems:
+            status = "error"
         if status is not None:
             attempt(self.store.set_status, status)
         attempt(self.store.close)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nitro_cli.experiment import Checkpointer, EarlyStopping, Experiment
 from nitro_cli.metrics import check_scalar
+from nitro_cli.run.judged_metrics import judged_metrics
 from nitro_cli.run.processes import process_count
 
 if TYPE_CHECKING:
@@ -27,15 +26,5 @@ def rehearse_validation(nitro: Nitro) -> None:
         return
     found = nitro.evaluator.rehearse("val", nitro.eval_params(), nitro.carry.state)
     if found is not None:
-        for what, metric in _followed(nitro.parts.experiment):
-            check_scalar(found.get(metric), what, found)
-
-
-def _followed(e: Experiment) -> Iterator[tuple[str, str]]:
-    """What goes by a metric, in words, and which."""
-    if e.monitor is not None:
-        yield f"monitor {e.monitor[0]!r}", e.monitor[0]
-    if isinstance(e.early_stop, EarlyStopping) and e.early_stop.metric is not None:
-        yield f"early stopping on {e.early_stop.metric!r}", e.early_stop.metric
-    if isinstance(e.checkpointer, Checkpointer) and e.checkpointer.metric is not None:
-        yield f"the checkpointer's metric {e.checkpointer.metric!r}", e.checkpointer.metric
+        for what, metric in judged_metrics(nitro.parts):
+            check_scalar(found.get(metric), f"metric {metric!r} of {what}", found)

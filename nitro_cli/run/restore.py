@@ -58,9 +58,15 @@ class Source:
 
 
 def load_source(
-    weights: Any, resume: Any, *, root: Path, monitor: Monitor | None, load_ema: bool = False
+    weights: Any, resume: Any, *, root: Path, selection: Monitor | None, load_ema: bool = False
 ) -> Source | None:
     """Find and read what `weights` or `resume` names; None when neither is given.
+
+    Args:
+        weights, resume: the words of `Nitro`.
+        root: the directory of runs.
+        selection: what the checkpointer ranks by, which is what `best` means; None goes by the newest score.
+        load_ema: take a live handle's EMA, or average the EMAs.
 
     Raises:
         ConfigError: both are given, or the form is none that is accepted.
@@ -74,7 +80,7 @@ def load_source(
             why="a resume restores the weights of its own record",
             fix="give resume alone to continue, or weights alone to start a new run from them",
         )
-    metric, mode = (monitor.metric, monitor.mode) if monitor is not None else (None, None)
+    metric, mode = selection or (None, None)
     if resume not in (None, False):
         ref = resolve_resume(resume, root, metric=metric, mode=mode)
         if ref is None:

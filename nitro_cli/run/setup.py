@@ -31,12 +31,14 @@ from nitro_cli.experiment import (
     graphconst_fingerprint,
     has_hook,
     host_view,
+    monitor_of,
     resolve_routing,
 )
 from nitro_cli.optim import Hyper, Optimizer, bind, bind_manual, build_layout, horizon_jump
 from nitro_cli.programs import BoundModel, initialize
 from nitro_cli.run.decay_reference import decay_reference
 from nitro_cli.run.devices import Placement
+from nitro_cli.run.judged_metrics import check_judged_metrics
 from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.processes import agree, host_array, process_count
 from nitro_cli.run.report import SetupReport
@@ -107,10 +109,7 @@ def _check_configuration(e: Experiment, request: Request) -> Parts:
     check_knob_kinds(cls)
     check_graphconst(e)
     _check_numbers(e)
-    monitor: Monitor | None = None if e.monitor is None else Monitor(*e.monitor)
-    has_loss = not has_hook(e, "metrics") or e.eval_loss
-    if monitor is None and has_loss:
-        monitor = Monitor("loss", "min")
+    monitor = monitor_of(e)
     _check_rules(e, monitor)
     if manual_mode(e) and e.accum > 1:
         raise ConfigError(
@@ -346,6 +345,7 @@ def _bind(parts: Parts, request: Request) -> None:
     _tell_horizon(parts, bound, words)
     if parts.hyper.plateaus and "train" in parts.splits and "val" not in parts.splits:
         raise ConfigError("a plateau schedule without a `val` split", fix="return a val split, or drop the plateau")
+    check_judged_metrics(parts)
 
 
 def _tell_horizon(parts: Parts, bound: Callable[..., Hyper], words: Mapping[str, Any]) -> None:

@@ -342,7 +342,7 @@ class TrainingSession:
             _say("restore_best: no checkpoint of this run is scored, the final weights stay")
             return None
         spec = (self.recorder.store.id, "best" if wanted is True else wanted)
-        source = load_source(spec, None, root=nitro.run_dir, monitor=nitro.parts.monitor)
+        source = load_source(spec, None, root=nitro.run_dir, selection=nitro.parts.selection)
         assert source is not None
         nitro.carry = with_weights(nitro.carry, source, nitro.parts.placement)
         nitro.checkpoint_source = source.text
@@ -358,10 +358,9 @@ class TrainingSession:
         parts = self.nitro.parts
         rule = parts.experiment.early_stop
         if isinstance(rule, EarlyStopping):
-            monitor = parts.monitor
-            metric = rule.metric or (monitor.metric if monitor is not None else "")
-            mode = rule.mode or (monitor.mode if monitor is not None else "min")
-            return EarlyStop(rule, metric, mode)
+            watched = rule.watched(parts.monitor)
+            assert watched is not None  # setup refuses a rule with nothing to go by
+            return EarlyStop(rule, watched.metric, watched.mode)
         return rule
 
     def _rule_states(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -140,6 +141,19 @@ def test_a_device_value_is_read_back_and_set_without_another_program(trained: Ni
     np.testing.assert_array_equal(trained.predict(batch(4)), before)
 
 
+@pytest.mark.parametrize(
+    "two",
+    [2, 2.0, np.int64(2), np.float16(2), np.float64(2), np.array(2), np.array(2.0, np.float32), jnp.asarray(2)],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'dtype', '')}",
+)
+def test_a_number_is_set_as_construction_takes_it(two: Any, trained: Nitro) -> None:
+    try:
+        assert trained.set_device(temperature=two).device_value("temperature") == 2.0
+        assert Served(temperature=two).temperature == 2.0
+    finally:
+        trained.set_device(temperature=1.0)
+
+
 def test_a_scheduled_field_reads_as_of_the_last_step(trained: Nitro) -> None:
     assert trained.device_value("scheduled") == 1.0 + 3  # the schedule counts from 0, as in optax
 
@@ -148,7 +162,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a GraphConst field": ({"width": 3}, "width is a graphconst field"),
     "a Host field": ({"samples": 3}, "samples is a host field"),
     "a scheduled field": ({"scheduled": 3.0}, "scheduled is scheduled"),
-    "another dtype": ({"temperature": 2}, r"float32\[\].*int32\[\]"),
+    "a bool": ({"temperature": True}, "temperature"),
+    "a bool of numpy": ({"temperature": np.bool_(True)}, "temperature"),
+    "a text": ({"temperature": "2"}, "temperature"),
+    "an array with an axis": ({"temperature": np.ones(1, np.float32)}, "temperature"),
+    "another dtype": ({"offset": np.zeros(3, np.int32)}, r"float32\[3\].*int32\[3\]"),
     "another shape": ({"offset": np.zeros(2, np.float32)}, r"float32\[3\].*float32\[2\]"),
     "no field": ({"temprature": 1.0}, "temperature"),
 }
