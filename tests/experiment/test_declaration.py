@@ -244,7 +244,8 @@ def test_a_hook_of_none_takes_back_what_an_experiment_above_wrote(name):
     assert has_hook(above, name)
 
     below = type(above)("Below", (above,), {"__module__": __name__, "__qualname__": "Below", name: None})
-    assert not has_hook(below, name) and below().learning_rate == 0.5
+    assert not has_hook(below, name)
+    assert below().learning_rate == 0.5
     assert getattr(below, name, None) is getattr(Experiment, name, None)
     assert not has_hook(declare(f"{name} = None"), name)
 
@@ -253,5 +254,6 @@ def test_a_hook_of_none_takes_back_what_an_experiment_above_wrote(name):
 def test_a_value_assigned_to_a_hook_is_refused_with_a_fix_that_is_taken(name):
     with pytest.raises(ConfigError, match=f"'{name}' is a hook") as refused:
         declare(f"{name} = 'adam'")
-    assert f"def {name}(self, ...)" in refused.value.fix and f"`{name} = None`" in refused.value.fix
+    assert f"def {name}(self, ...)" in refused.value.fix
+    assert f"`{name} = None`" in refused.value.fix
     declare(f"{name} = None")

@@ -366,4 +366,5 @@ def test_a_factory_that_raises_is_code_that_fails_with_the_exit_code_of_a_hook(b
 
     with pytest.raises(HookError, match="the optimizer factory raised ValueError: not today") as failed:
         build(level1(base, factory)(), params)
-    assert failed.value.exit_code == 1 and isinstance(failed.value.__cause__, ValueError)
+    assert failed.value.exit_code == 1
+    assert isinstance(failed.value.__cause__, ValueError)

@@ -99,7 +99,7 @@ def test_a_score_that_stands_still_halves_the_rate_whatever_its_sign(score: floa
 
 
 def test_the_relative_margin_is_a_fraction_of_the_size_of_the_best() -> None:
-    # From a best of -5 a tenth of its size is 0.5: -5.5 is no improvement, -5.5625 is one, and then 0.55625 is asked for.
+    # From a best of -5 a tenth of its size is 0.5: -5.5 is no improvement, -5.5625 is, and then 0.55625 is asked for.
     options: dict[str, Any] = {"patience": 0, "factor": 0.5, "threshold": 0.1}
     assert scales_of([-5.0, -5.5, -5.5625, -6.0], "min", **options) == [1.0, 0.5, 0.5, 0.25]
     assert scales_of([-5.0, -4.5, -4.4375, -4.0], "max", **options) == [1.0, 0.5, 0.5, 0.25]

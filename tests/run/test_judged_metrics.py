@@ -80,7 +80,8 @@ def test_the_terms_of_the_loss_are_known_and_a_misspelt_one_is_refused_with_the_
     assert Nitro(Terms(monitor=("loss/ce", "min"))).monitor == ("loss/ce", "min")
     with pytest.raises(ConfigError, match="'loss/cce'") as refused:
         Nitro(Terms(monitor=("loss/cce", "min")))
-    assert "loss/ce" in refused.value.nearest and "loss, loss/ce, loss/l2" in str(refused.value.why)
+    assert "loss/ce" in refused.value.nearest
+    assert "loss, loss/ce, loss/l2" in str(refused.value.why)
 
 
 def test_the_names_of_traced_metrics_are_known_with_nested_ones_joined_by_slashes() -> None:

@@ -44,7 +44,9 @@ def test_a_logger_of_ones_own_gets_every_line(tmp_path: Path) -> None:
     logger = Lines()
     Nitro(Small(), logger=logger, run_dir=tmp_path).train()
     kinds = [kind for kind, _ in logger.lines]
-    assert kinds.count("train") == 2 and kinds.count("validate") == 1 and kinds[0] == "params"
+    assert kinds.count("train") == 2
+    assert kinds.count("validate") == 1
+    assert kinds[0] == "params"
     assert logger.lines[-1] == ("finish", "completed")
     assert "acc" in dict(logger.lines)["validate"]
 

@@ -59,7 +59,9 @@ def test_the_handle_and_the_listing_call_best_what_the_checkpointer_ranks_first(
 
 def test_restore_best_ends_with_the_weights_that_the_checkpointer_ranks_first(trained: Any) -> None:
     nitro, records = trained
-    assert same(nitro.params, records[1]) and not same(nitro.params, records[2]) and not same(nitro.params, records[4])
+    assert same(nitro.params, records[1])
+    assert not same(nitro.params, records[2])
+    assert not same(nitro.params, records[4])
     assert nitro.epoch == 4
 
 
@@ -72,7 +74,8 @@ def test_weights_of_the_best_are_those_that_the_checkpointer_ranks_first(trained
 def test_a_resume_of_the_best_continues_after_the_epoch_that_the_checkpointer_ranks_first(trained: Any) -> None:
     nitro, records = trained
     again = Nitro(Judged(), run_dir=nitro.run_dir, resume=("latest", "best"))
-    assert again.epoch == 1 and same(again.params, records[1])
+    assert again.epoch == 1
+    assert same(again.params, records[1])
 
 
 def test_the_command_line_takes_the_same_checkpoint(trained: Any) -> None:
