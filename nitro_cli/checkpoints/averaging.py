@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError, IncompatibleError
+from nitro_cli.text import user_path
 
 from .differences import tree_difference
 from .leaves import LeafSpec, dtype_of
@@ -160,7 +161,7 @@ def average_checkpoints(
     Example:
         >>> average_checkpoints("runs/MnistMLP", "latest", Average(Last(10)), save="averaged")  # doctest: +SKIP
     """
-    if save is not None and Path(save).exists():
+    if save is not None and user_path(save).exists():
         raise ConfigError(
             "the averaged checkpoint would overwrite what is there", where=str(save), fix="choose another path"
         )

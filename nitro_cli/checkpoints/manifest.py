@@ -12,7 +12,7 @@ from typing import Any
 
 from nitro_cli.errors import IntegrityError, NitroWarning, RunNotFoundError
 from nitro_cli.installation import nitro_version
-from nitro_cli.text import write_atomically
+from nitro_cli.text import user_path, write_atomically
 
 from . import migrations
 from .entries import Manifest, ManifestEntry, RunInfo
@@ -43,7 +43,7 @@ def read_manifest(directory: Path | str) -> Manifest:
         IncompatibleError: a newer nitro wrote it.
         StorageError: it cannot be read.
     """
-    root = Path(directory)
+    root = user_path(directory)
     if not root.is_dir():
         raise RunNotFoundError("there is no such directory of runs", where=str(root))
     for _ in range(_LOOKS):

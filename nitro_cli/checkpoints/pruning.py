@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import NitroWarning, NotFoundError
+from nitro_cli.text import user_path
 
 from .durable import remove_tree, tree_size
 from .entries import Manifest, ManifestEntry
@@ -83,7 +84,7 @@ def prune(
         NotFoundError: `path` is neither.
         StorageError: something could not be deleted.
     """
-    place = Path(path)
+    place = user_path(path)
     if (place / CHECKPOINTS).is_dir() and RUN_ID.fullmatch(place.name):
         root, chosen = place.parent, [place.name]
     elif place.is_dir():

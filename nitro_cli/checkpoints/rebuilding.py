@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nitro_cli.errors import IncompatibleError, IntegrityError, NitroWarning, RunNotFoundError
+from nitro_cli.text import user_path
 
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import run_is_locked
@@ -34,7 +35,7 @@ def rescan(directory: Path | str) -> Manifest:
         IncompatibleError: the manifest is of a newer nitro; it is not touched.
         StorageError: it cannot be written.
     """
-    root = Path(directory)
+    root = user_path(directory)
     if not root.is_dir():
         raise RunNotFoundError("there is no such directory of runs", where=str(root))
     return update_manifest(root, lambda old: _rebuilt(root, old), base=_what_is_known)

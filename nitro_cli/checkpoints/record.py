@@ -15,7 +15,7 @@ from typing import Any
 
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, StorageError, nearest
 from nitro_cli.installation import nitro_version, version_of
-from nitro_cli.text import fsync_directory
+from nitro_cli.text import fsync_directory, user_path
 
 from . import migrations
 from .array_store import read_arrays, write_arrays
@@ -115,7 +115,7 @@ def write_record(
         StorageError: the disk is full, read-only or failing; nothing is left at `path`.
     """
     prepared = prepare_record(meta, arrays, entry or {})
-    return commit_record(Path(path), prepared, sleep=sleep)
+    return commit_record(user_path(path), prepared, sleep=sleep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def record_info(path: Path | str) -> RecordInfo:
         IncompatibleError: a newer nitro wrote it.
         StorageError: it cannot be read.
     """
-    directory = Path(path)
+    directory = user_path(path)
     if directory.name == RECORD_FILE:
         directory = directory.parent
     file = directory / RECORD_FILE

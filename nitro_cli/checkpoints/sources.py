@@ -18,6 +18,7 @@ from nitro_cli.errors import (
     RunNotFoundError,
     nearest,
 )
+from nitro_cli.text import user_path
 
 from .entries import Manifest, ManifestEntry, latest_entry
 from .locks import run_is_locked
@@ -59,7 +60,7 @@ def resolve_source(
         IntegrityError, IncompatibleError, StorageError: the manifest or the record cannot be read.
     """
     if isinstance(spec, (str, os.PathLike)):
-        text = os.fspath(spec)
+        text = os.path.expanduser(os.fspath(spec))
         matched = _PAIR.fullmatch(text) if isinstance(spec, str) else None
         if matched is None:
             return _path_source(text, spec, what)
@@ -67,7 +68,7 @@ def resolve_source(
     if not (isinstance(spec, (tuple, list)) and len(spec) == 2):
         raise _no_form(spec, what)
     run, checkpoint = _checked_pair(spec[0], spec[1], what)
-    return _pair_source(run, checkpoint, Path(root), metric, mode)
+    return _pair_source(run, checkpoint, user_path(root), metric, mode)
 
 
 def resolve_resume(
@@ -87,7 +88,7 @@ def resolve_resume(
     if spec is None or spec is False:
         return None
     if spec == "auto":
-        base = Path(root)
+        base = user_path(root)
         manifest = _current_manifest(base) if base.is_dir() else Manifest()
         if not manifest.entries:
             _check_nothing_left(base, manifest)

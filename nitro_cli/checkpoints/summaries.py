@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.text import user_path
+
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import run_is_locked
 from .manifest import read_manifest
@@ -110,7 +112,7 @@ def runs(directory: Path | str) -> list[RunSummary]:
     Raises:
         RunNotFoundError, IntegrityError, IncompatibleError, StorageError: as `read_manifest`.
     """
-    root = Path(directory)
+    root = user_path(directory)
     return summarize(root, read_manifest(root))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroError
+from nitro_cli.text import user_path
 
 from .manifest import MANIFEST_FILE
 from .names import CHECKPOINTS, QUARANTINED, RUN_ID, is_checkpoint_name, quarantined_records
@@ -57,7 +58,7 @@ def verify(path: Path | str) -> list[Verification]:
     Raises:
         CheckpointNotFoundError: `path` is none of the three, or holds no checkpoint.
     """
-    place = Path(path)
+    place = user_path(path)
     if place.name in (RECORD_FILE, MANIFEST_FILE) and place.is_file():
         place = place.parent
     found = _records(place)

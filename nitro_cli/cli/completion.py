@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+
+from nitro_cli.text import user_path, visible
 
 __all__ = ["experiments", "export_backends", "fields", "presets", "run_ids", "runs", "targets"]
 
@@ -17,7 +19,7 @@ def experiments(incomplete: str) -> list[tuple[str, str]]:
     from nitro_cli.registry import list_experiments
 
     found = [(ref.name, ref.distribution or ref.source) for ref in list_experiments() if ref.error is None]
-    return [(name, help) for name, help in found if name.startswith(incomplete)]
+    return _offered(found, incomplete)
 
 
 def presets(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -27,7 +29,7 @@ def presets(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     from nitro_cli.registry import list_presets
 
-    return [name for name in list_presets(ref) if name.startswith(incomplete)]
+    return [name for name, _ in _offered(((name, "") for name in list_presets(ref)), incomplete)]
 
 
 def runs(incomplete: str) -> list[tuple[str, str]]:
@@ -36,7 +38,7 @@ def runs(incomplete: str) -> list[tuple[str, str]]:
     for root, manifest in _manifests():
         found.append((str(root), f"{len(manifest.runs)} runs"))
         found += [(run, f"{info.status} in {root}") for run, info in manifest.runs.items()]
-    return [(name, help) for name, help in found if name.startswith(incomplete)]
+    return _offered(found, incomplete)
 
 
 def run_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -44,9 +46,9 @@ def run_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     given = _first_argument(ctx, "run_dir", "target")
     found = []
     for root, manifest in _manifests():
-        if given is None or Path(given) == root:
+        if given is None or user_path(given) == root:
             found += [(run, f"{info.status}, preset {info.preset}") for run, info in manifest.runs.items()]
-    return [(name, help) for name, help in found if name.startswith(incomplete)]
+    return _offered(found, incomplete)
 
 
 def targets(incomplete: str) -> list[tuple[str, str]]:
@@ -68,6 +70,15 @@ def export_backends(incomplete: str) -> list[str]:
     from nitro_cli.export import backend_names
 
     return [name for name in backend_names() if name.startswith(incomplete)]
+
+
+def _offered(found: Iterable[tuple[str, str]], incomplete: str) -> list[tuple[str, str]]:
+    """What begins so; a name that a terminal cannot show as it is could not be typed either."""
+    return [
+        (name, visible(help, keep=""))
+        for name, help in found
+        if name.startswith(incomplete) and name == visible(name, keep="")
+    ]
 
 
 def _experiment(ctx: typer.Context) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import signal
@@ -17,8 +18,9 @@ from typer import Abort, Exit
 
 from nitro_cli.cli.failure import Failure, classify
 from nitro_cli.cli.output import Output, OutputClosed
-from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, styled
+from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, labelled
 from nitro_cli.errors import ExitCode, NitroError, NitroWarning
+from nitro_cli.text import message_of
 
 __all__ = ["Terminated", "guarded"]
 
@@ -29,7 +31,7 @@ class Terminated(BaseException):
 
 def guarded(body: Callable[[], int], output: Output) -> int:
     """Run `body` and return the exit code of the process, whatever happens in it."""
-    with _warnings_shown(output), _terminate_as_exception():
+    with _streams_take_all(), _warnings_shown(output), _terminate_as_exception():
         try:
             code = body()
         except BaseException as error:
@@ -75,7 +77,7 @@ def _failed(failure: Failure, output: Output) -> int:
         output.complain(full_traceback(exception))
     elif folded:
         output.complain(folded)
-    output.complain("\n".join(error_lines(failure, color=styled())))
+    output.complain_lines(error_lines(failure))
     return failure.code
 
 
@@ -92,7 +94,7 @@ def _usage(error: BaseException, output: Output) -> int:
     else:
         if context is not None:
             output.complain(context.get_usage())
-        output.complain("\n".join(error_lines(Failure("nitro", ExitCode.USAGE, shown, error), color=styled())))
+        output.complain_lines(error_lines(Failure("nitro", ExitCode.USAGE, shown, error)))
     return ExitCode.USAGE
 
 
@@ -146,6 +148,22 @@ def _flushed(code: int) -> int:
 
 
 @contextlib.contextmanager
+def _streams_take_all() -> Iterator[None]:
+    r"""What a stream's encoding lacks is written as an escape, such as `\u2605`, instead of ending the command."""
+    before: list[tuple[io.TextIOWrapper, str]] = []
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            before.append((stream, stream.errors or "strict"))
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream, errors in before:
+            with contextlib.suppress(ValueError, OSError):  # closed by what ran
+                stream.reconfigure(errors=errors)
+
+
+@contextlib.contextmanager
 def _warnings_shown(output: Output) -> Iterator[None]:
     """Warnings as one line each, without the source line; under --json as JSON lines."""
 
@@ -157,7 +175,7 @@ def _warnings_shown(output: Output) -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        text = str(message)
+        text = message_of(message) if isinstance(message, Warning) else message
         if not issubclass(category, NitroWarning):
             if not output.verbose and not output.debug:
                 return
@@ -165,8 +183,7 @@ def _warnings_shown(output: Output) -> Iterator[None]:
         if output.json:
             output.complain_json({"warning": text})
         else:
-            start, end = ("\x1b[33m", "\x1b[0m") if styled() else ("", "")
-            output.complain(f"{start}warning:{end} {text}")
+            output.complain_lines(labelled("warning", text, "33"))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", NitroWarning)

@@ -30,8 +30,9 @@ def document(**keys: Any) -> dict[str, Any]:
 
 
 def dumps(value: Mapping[str, Any], *, indent: int | None = 2) -> str:
-    """The text of a document made by `document`."""
-    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    """The text of a document made by `document`: ASCII, so that every stream takes it and it moves no cursor."""
+    # JSON's own escapes leave out one control character.
+    return json.dumps(value, indent=indent, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _plain(value: Any, key: str, reasons: dict[str, str]) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from nitro_cli.cli import json_document
 from nitro_cli.cli.output import Output
 from nitro_cli.errors import ExitCode, NitroError
+from nitro_cli.text import visible
 
 __all__ = ["prompt_to_leave"]
 
@@ -31,7 +32,7 @@ def prompt_to_leave(output: Output) -> Iterator[None]:
             said = json_document.dumps(json_document.document(**told), indent=None)
         # Past Python's streams: another thread may hold their locks.
         with contextlib.suppress(OSError):
-            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{said}\n".encode())
+            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{visible(said)}\n".encode())
         os._exit(code)
 
     previous = set_leave(leave)

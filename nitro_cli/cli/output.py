@@ -1,15 +1,19 @@
-"""Where a command writes: data to stdout, everything else to stderr."""
+"""Where a command writes: data to stdout, everything else to stderr.
+
+Text of files, hooks and people leaves here made visible: whatever it holds, it moves no cursor and turns no line.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from nitro_cli.cli import json_document
+from nitro_cli.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -46,11 +50,11 @@ class Output:
         self.text(json_document.dumps(json_document.document(**keys)))
 
     def text(self, text: str) -> None:
-        """Write data, as it is."""
+        """Write data, made visible."""
         if sys.stdout is None or self.silent:
             return
         try:
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(visible(text) + "\n")
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise OutputClosed from error
@@ -61,10 +65,10 @@ class Output:
             return
         console = make_console(stderr=False)
         if console.is_terminal:
-            console.print(*renderables, sep="\n", markup=False, highlight=False)
+            console.print(*renderables, sep="\n")
             return
         with console.capture() as captured:
-            console.print(*renderables, sep="\n", markup=False, highlight=False)
+            console.print(*renderables, sep="\n")
         self.text("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def note(self, text: str, *, always: bool = False) -> None:
@@ -73,11 +77,15 @@ class Output:
             self.complain(text)
 
     def complain(self, text: str) -> None:
-        """Write to stderr; a stderr that is gone is nobody's problem."""
+        """Write to stderr, made visible; a stderr that is gone is nobody's problem."""
+        self.complain_lines([visible(text)])
+
+    def complain_lines(self, lines: Iterable[str]) -> None:
+        """Write lines that are made visible, and perhaps colored, already."""
         if sys.stderr is None:
             return
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text + "\n")
+            sys.stderr.write("\n".join(lines) + "\n")
             sys.stderr.flush()
 
     def complain_json(self, value: Mapping[str, Any]) -> None:
@@ -93,7 +101,7 @@ class Output:
 
 
 def make_console(*, stderr: bool) -> Console:
-    """A rich console that ends quietly when its pipe is closed."""
+    """A rich console that reads no markup in names and texts and ends quietly when its pipe is closed."""
     from rich.console import Console
 
     class _Console(Console):
@@ -103,4 +111,4 @@ def make_console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     at_terminal = bool(stream is not None and stream.isatty())
     width = None if at_terminal or os.environ.get("COLUMNS") else PIPE_WIDTH
-    return _Console(file=stream, width=width, soft_wrap=False, emoji=False)
+    return _Console(file=stream, width=width, soft_wrap=False, emoji=False, markup=False, highlight=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nitro_cli.errors import ConfigError, NitroWarning, RunNotFoundError, nearest
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import RunSummary
@@ -136,7 +137,7 @@ def find_run(
     need = _HISTORY if with_history else _CHECKPOINT if with_checkpoints else None
     if text is None:
         return _by_id(run) if run is not None else _newest_of_all(need)
-    path = Path(text)
+    path = user_path(text)
     if is_run_root(path):
         return _choose(path, run, need)
     if is_run_directory(path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.cli.failure import classify
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, styled
+from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback
 from nitro_cli.cli.render.progress_state import duration
 from nitro_cli.errors import ExitCode, HookError
 
@@ -95,7 +95,7 @@ def tell_smoke(output: Output, results: list[SmokeResult]) -> int:
             output.complain(full_traceback(result.failed))
         elif failure.kind == "user":
             output.complain(folded_traceback(result.failed))
-        output.complain("\n".join(error_lines(failure, color=styled())))
+        output.complain_lines(error_lines(failure))
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

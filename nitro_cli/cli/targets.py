@@ -18,6 +18,7 @@ from nitro_cli.errors import (
     RunNotFoundError,
     nearest,
 )
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import AverageRef, CheckpointRef, RunSummary
@@ -81,7 +82,7 @@ def resolve_target(
         NotFoundError: nothing of that name, the nearest names given.
         ConfigError: words that do not go together, or a bare experiment without weights.
     """
-    if text is not None and (path := _record(Path(text))) is not None:
+    if text is not None and (path := _record(user_path(text))) is not None:
         _refuse(overrides.preset, "--preset", "a checkpoint")
         _refuse(weights, "--weights", "a checkpoint")
         _refuse(checkpoint, "--checkpoint", "a checkpoint")
@@ -105,7 +106,7 @@ def _run_of(text: str | None, run: str | None) -> RunPlace | None:
     """The run that the text names, or None when it is an experiment's name."""
     if text is None:
         return find_run(None, run, with_checkpoints=True)
-    path = Path(text)
+    path = user_path(text)
     if is_run_root(path) or is_run_directory(path):
         return find_run(text, run, with_checkpoints=True)
     from nitro_cli.registry import find_experiment

@@ -1,17 +1,22 @@
 """Strict scalars in an otherwise natural reading of TOML values.
 
 pydantic's `strict=True` would also refuse a list for a tuple or a string for an enum, which is how TOML has to
-write them. So validation stays lax and only the scalar leaves of a schema are made strict, at any depth.
+write them. So validation stays lax and only the scalar leaves of a schema are made strict, at any depth. Paths are
+read there too: a leading `~` is the home directory.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from nitro_cli.text import is_utf8, visible
 
 __all__ = ["strict_scalars"]
 
@@ -70,6 +75,8 @@ class _Walk:
             return self._reference(node)
         if kind == "is-instance":
             return _array_from_list(node)
+        if kind == "lax-or-strict" and _reads_path(node):
+            return core_schema.no_info_after_validator_function(_usable_path, node)
         if kind == "enum":
             return core_schema.no_info_before_validator_function(_enum_reader(node["cls"]), node)
         if kind == "dict":
@@ -125,6 +132,25 @@ def _dump(value: Any, info: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(type(value)).dump_python(value, mode=info.mode)
+
+
+def _reads_path(schema: Any) -> bool:
+    """Whether a schema is pydantic's own for a class of `pathlib`."""
+    if isinstance(schema, list):
+        return any(map(_reads_path, schema))
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("type") == "is-instance":
+        return isinstance(schema["cls"], type) and issubclass(schema["cls"], PurePath)
+    return any(_reads_path(schema.get(key)) for key in ("lax_schema", "python_schema", "choices"))
+
+
+def _usable_path(value: PurePath) -> PurePath:
+    if not is_utf8(value):
+        raise PydanticCustomError(
+            "path", "{given} is not UTF-8, in which a run's files name it", {"given": visible(str(value), keep="")}
+        )
+    return type(value)(os.path.expanduser(value))
 
 
 def _enum_reader(cls: type[Enum]) -> Callable[[Any], Any]:

@@ -23,6 +23,7 @@ from nitro_cli.export.repository import repository_facts
 from nitro_cli.export.writing import check_target
 from nitro_cli.registry import config_text, resolved_of
 from nitro_cli.run import Phase, PhaseName
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
@@ -70,7 +71,7 @@ def export(
         )
     e = nitro.experiment
     contract = wire_contract(e)
-    folder = Path(dir) if dir is not None else nitro.run_dir / "export"
+    folder = user_path(dir) if dir is not None else nitro.run_dir / "export"
     target = artefact_path(folder, name or type(e).__name__, writer.suffix, force=force)
     served = checked(serve(nitro, contract))
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})

@@ -84,7 +84,7 @@ def load_bundle(path: Any, *, trust_postprocess: bool = False, raw: bool = False
         BundleError: a file is missing, damaged or outside the bundle, the format is newer than this loader, or there is
             a postprocess and neither `trust_postprocess` nor `raw` was given.
     """
-    root = Path(path)
+    root = Path(path).expanduser()
     manifest = verify_bundle(root)
     postprocess = None
     if manifest["postprocess"] is not None and not raw:
@@ -103,7 +103,7 @@ def verify_bundle(path: Any) -> dict[str, Any]:
     Raises:
         BundleError: there is no bundle, a file is missing, damaged or outside it, or the format is newer.
     """
-    root = Path(path)
+    root = Path(path).expanduser()
     manifest = read_manifest(root)
     try:
         verify(root, manifest)
@@ -118,7 +118,7 @@ def bundle_info(path: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         BundleError: there is no bundle, or one of the two cannot be read.
     """
-    root = Path(path)
+    root = Path(path).expanduser()
     manifest = read_manifest(root)
     try:
         return manifest, json.loads(inside(root, PROVENANCE).read_text())

@@ -22,6 +22,7 @@ from nitro_cli.export.load import CONFIG, DEVICE, PROVENANCE, BundleError, load_
 from nitro_cli.export.program import Served, serve
 from nitro_cli.registry import read_config
 from nitro_cli.run import Nitro, versions
+from nitro_cli.text import user_path
 
 __all__ = ["renew"]
 
@@ -59,11 +60,11 @@ def renew(
     Warns:
         NitroWarning: the old program does not load any more, so that nothing can be compared with it.
     """
-    source = Path(bundle)
+    source = user_path(bundle)
     manifest = verify_bundle(source)
     writer = find_backend(backend)
     sizes = batch_sizes_of(batch_sizes) if batch_sizes else tuple(manifest["batch_sizes"])
-    folder = Path(dir) if dir is not None else source.resolve().parent
+    folder = user_path(dir) if dir is not None else source.resolve().parent
     target = artefact_path(folder, name or source.resolve().name, writer.suffix, force=force)
     resolved = read_config(source / CONFIG)
     nitro = Nitro(resolved.experiment, data={}, schedules=resolved.schedules, preset=resolved.preset)

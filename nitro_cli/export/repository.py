@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import NitroWarning
+from nitro_cli.text import user_path
 
 __all__ = ["PATCH", "repository_facts"]
 
@@ -34,7 +35,7 @@ def repository_facts(root: Path | str | None) -> tuple[dict[str, Any], bytes | N
     """
     if root is None:
         return {"repository": "not collected: no provenance_root was given"}, None
-    folder = Path(root)
+    folder = user_path(root)
     top = _git(folder, "rev-parse", "--show-toplevel")
     if top is None:
         warnings.warn(f"{folder} is in no git work tree: the artefact names no commit", NitroWarning, stacklevel=2)

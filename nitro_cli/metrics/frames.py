@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import StorageError
 from nitro_cli.installation import import_extra
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.metrics.history import History
@@ -53,7 +54,7 @@ def to_csv(history: History, path: str | Path | None) -> str:
         writer.writerow(["" if row.get(n) is None else repr(row[n]) for n in columns])
     if path is not None:
         try:
-            Path(path).write_text(text.getvalue(), encoding="utf-8")
+            user_path(path).write_text(text.getvalue(), encoding="utf-8")
         except OSError as err:
             raise StorageError(f"The history could not be written: {err.strerror}.", where=str(path)) from err
     return text.getvalue()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nitro_cli.errors import IntegrityError, MetricError, NotFoundError, RunNotFoundError, nearest
 from nitro_cli.metrics.reported import flatten_scalars
 from nitro_cli.metrics.rows import decode_row, encode_row
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +99,7 @@ class History:
             IntegrityError: a line other than the last is not a history row.
         """
         try:
-            data = Path(path).read_bytes()
+            data = user_path(path).read_bytes()
         except FileNotFoundError as err:
             raise RunNotFoundError(f"There is no history at {path}.", fix="train first, or name another run") from err
         made = cls(**keywords)

@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.metrics.thinning import thin_rows
+from nitro_cli.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -43,28 +44,31 @@ def render_history(history: History, console: Console, options: ConsoleOptions) 
     if kept < len(history):
         notes.append(f"{len(history) - kept} of {len(history)} epochs thinned to fit; select fewer for every row")
     yield Text(_heading(history, kept), style="bold", overflow="ellipsis", no_wrap=True)
-    yield _grid(names, _cells(history, names), shown, best)
+    yield _grid(names, _cells(history, names), shown, best, rule="-" if options.ascii_only else "\u2500")
     for note in notes:
         yield Text(f"  {note}", style="dim")
 
 
-def _grid(names: list[str], cells: dict[str, list[str]], shown: list[int | None], best: int | None) -> Text:
+def _grid(
+    names: list[str], cells: dict[str, list[str]], shown: list[int | None], best: int | None, *, rule: str
+) -> Text:
     """Header, rule and rows as one text: a rich table takes a second for a thousand rows."""
     from rich.text import Text
 
-    widths = [max(len(name), *map(len, cells[name])) for name in names]
+    heads = {name: visible(name, keep="") for name in names}
+    widths = [max(len(heads[name]), *map(len, cells[name])) for name in names]
     starred = best is not None
 
     def line(values: list[str], star: str) -> str:
         columns = [value.rjust(width) for value, width in zip(values, widths, strict=True)]
         return "  " + "   ".join([*columns, star] if starred else columns)
 
-    text = Text("\n" + line(names, " ") + "\n", no_wrap=True, overflow="ignore", style="")
+    text = Text("\n" + line(list(heads.values()), " ") + "\n", no_wrap=True, overflow="ignore", style="")
     text.stylize("bold")
-    text.append(" " + "\u2500" * (_width(widths, starred) - 2) + "\n")
+    text.append(" " + rule * (_width(widths, starred) - 2) + "\n")
     for row in shown:
         if row is None:
-            text.append(line(["\u22ee"] * len(names), " ") + "\n", style="dim")
+            text.append(line([":" if rule == "-" else "\u22ee"] * len(names), " ") + "\n", style="dim")
         else:
             values = [cells[name][row] for name in names]
             text.append(line(values, "*" if row == best else " ") + "\n", style="bold" if row == best else None)
@@ -91,7 +95,7 @@ def history_html(history: History) -> str:
     names = list(history.columns)
     best = history.best_index
     cells = _cells(history, names)
-    head = "".join(f"<th>{html.escape(n)}</th>" for n in names)
+    head = "".join(f"<th>{html.escape(visible(n, keep=''))}</th>" for n in names)
     body = []
     for i in range(len(history)):
         style = ' style="font-weight:bold"' if i == best else ""
@@ -105,11 +109,12 @@ def history_html(history: History) -> str:
 
 
 def _heading(history: History, kept: int) -> str:
-    what = f"history of {history.title}" if history.title else "history"
+    what = f"history of {visible(history.title, keep='')}" if history.title else "history"
+    place = visible(history.place, keep="") if history.place else history.place
     count = f"{kept} of {len(history)} epochs" if kept < len(history) else f"{kept} epoch{'' if kept == 1 else 's'}"
     if not history:
-        return f"{what} ({history.place})" if history.place else what
-    return f"{what}  ({history.place}, {count})" if history.place else f"{what}  ({count})"
+        return f"{what} ({place})" if place else what
+    return f"{what}  ({place}, {count})" if place else f"{what}  ({count})"
 
 
 def _notes(history: History, best: int | None, dropped: list[str]) -> list[str]:
@@ -125,13 +130,13 @@ def _notes(history: History, best: int | None, dropped: list[str]) -> list[str]:
         notes.append(f"{len(dropped)} {columns} left out for width: {some}; select metrics by name to see them")
     if history.note:
         notes.append(history.note)
-    return notes
+    return [visible(note, keep="") for note in notes]
 
 
 def _fit(history: History, best: int | None, width: int) -> tuple[list[str], list[str]]:
     """Return the columns that fit and those dropped from the right, epoch and the monitored metric last of all."""
     names = list(history.columns)
-    widths = {n: max(len(n), *map(len, c)) for n, c in _cells(history, names).items()}
+    widths = {n: max(len(visible(n, keep="")), *map(len, c)) for n, c in _cells(history, names).items()}
     first = {"epoch", "step", "train_loss", *([history.monitor[0]] if history.monitor else [])}
     keep_longest = ["epoch", *([history.monitor[0]] if history.monitor else []), "train_loss", "step"]
     order = [n for n in reversed(names) if n not in first]

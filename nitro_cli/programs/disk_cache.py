@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nitro_cli.errors import NitroWarning, StorageError
+from nitro_cli.text import user_path
 
 __all__ = ["CacheInfo", "EntryFiles", "cache_clear", "cache_dir", "cache_info"]
 
@@ -48,7 +49,7 @@ def cache_dir(path: str | Path | None = None) -> Path | None:
     if chosen.strip().casefold() == OFF:
         return None
     if chosen.strip():
-        return Path(chosen).expanduser().absolute()
+        return user_path(chosen).absolute()
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("nitro")) / "xla"

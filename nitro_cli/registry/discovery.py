@@ -15,6 +15,7 @@ from nitro_cli.registry.importing import LOCAL_FOLDER, find_module_file, import_
 from nitro_cli.registry.local_classes import LocalClass, find_local_classes
 from nitro_cli.registry.plugins import Plugin, find_plugins, normalized
 from nitro_cli.registry.toml_text import read_toml
+from nitro_cli.text import user_path
 
 __all__ = ["ExperimentRef", "find_experiment", "list_experiments", "ref_of"]
 
@@ -187,7 +188,7 @@ def find_experiment(name: str, cwd: Path | None = None, env: Mapping[str, str] =
     cwd = (cwd or Path.cwd()).absolute()
     source, class_name, is_file = split_import_path(name)
     if is_file:
-        return _from_file(cwd / source, class_name, name)
+        return _from_file(cwd / user_path(source), class_name, name)
     local, plugins, hidden = _found(cwd, env)
     if class_name is not None:
         return _qualified(name, source, class_name, plugins, cwd)

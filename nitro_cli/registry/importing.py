@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
@@ -90,7 +91,7 @@ def load_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise ExperimentNotFoundError(f"there is no file {file}", where=str(file), fix="give the path of a Python file")
     root = package_root(file)
-    package = _LOCAL_PREFIX + hashlib.sha256(str(root).encode()).hexdigest()[:12]
+    package = _LOCAL_PREFIX + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
     parts = list(file.relative_to(root).with_suffix("").parts)
     if parts[-1] == "__init__":
         parts.pop()
@@ -113,7 +114,7 @@ def load_file(file: Path) -> ModuleType:
 def _identifier(stem: str) -> str:
     if stem.isidentifier():
         return stem
-    return f"{re.sub(r'[^0-9a-zA-Z]', '_', stem)}_{hashlib.sha256(stem.encode()).hexdigest()[:6]}"
+    return f"{re.sub(r'[^0-9a-zA-Z]', '_', stem)}_{hashlib.sha256(os.fsencode(stem)).hexdigest()[:6]}"
 
 
 def _load_package(name: str, folder: Path) -> None:

@@ -35,7 +35,7 @@ def anchor_paths(layers: Layers, validated: Mapping[str, Any]) -> bool:
         base = origin.base if origin is not None else None
         if base is None or value.is_absolute():
             return raw
-        return str(base / (value.expanduser() if raw.startswith("~") else value))
+        return str(base / value)
 
     changed = False
     for name in list(layers.fields):

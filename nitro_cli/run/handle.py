@@ -32,6 +32,7 @@ from nitro_cli.run.restore import load_source
 from nitro_cli.run.setup import Request, build_parts
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import TrainingSession
+from nitro_cli.text import is_utf8, visible
 
 __all__ = ["Nitro", "set_exporter", "train"]
 
@@ -93,6 +94,7 @@ class Nitro:
         self.compile_options = check_compile_options(compile_options)
         self.import_path = import_path_of(type(e))
         self.run_dir = Path(self.configured.run_dir or Path("runs") / type(e).__name__)
+        _check_utf8(Path.cwd(), self.run_dir)
         self.history = History()
         self.metrics: dict[str, Any] = {}
         self.stop_reason: str | None = None
@@ -425,6 +427,17 @@ class Nitro:
                 yield
         finally:
             self.phases.publish(Phase(PhaseName.IDLE), **at, info=facts)
+
+
+def _check_utf8(*places: Path) -> None:
+    """Refuse directories that the files of a run could not name, before anything is built."""
+    for place in places:
+        if not is_utf8(place):
+            raise ConfigError(
+                "the name of a directory is not UTF-8, in which a run's files name it",
+                where=visible(str(place)),
+                fix="rename it, or work in and write to another",
+            )
 
 
 @contextlib.contextmanager

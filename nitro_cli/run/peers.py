@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from nitro_cli.errors import ExitCode, NitroError, ProcessLostError
 from nitro_cli.run.processes import gather_bytes
+from nitro_cli.text import visible
 
 __all__ = ["Peers", "join_peers", "peers", "watched"]
 
@@ -206,7 +207,7 @@ class Peers:
             if self._unwound.is_set():
                 time.sleep(CLOSING_SECONDS)
                 os._exit(self.exit_code or ExitCode.FAILED)
-        os.write(2, f"error: {self.error()}\n".encode())
+        os.write(2, f"error: {visible(str(self.error()))}\n".encode())
         os._exit(ExitCode.FAILED)
 
 

@@ -14,6 +14,7 @@ from nitro_cli.run.handle import Nitro
 from nitro_cli.run.stopwatch import REST, Spent, Stopwatch
 from nitro_cli.run.timed_handle import CHECKPOINT, COMPILE, EVALUATION, STEP, TRANSFER, WAIT, TimedNitro, Window
 from nitro_cli.run.trace_files import Trace
+from nitro_cli.text import user_path
 
 __all__ = ["PhaseTime", "Profile", "profile"]
 
@@ -103,7 +104,7 @@ def profile(
         StoppedError: another signal did.
         NitroError: what `train` would raise. What was traced up to there is written.
     """
-    place = Path(out_dir) if out_dir is not None else _default_place(e, keywords)
+    place = user_path(out_dir) if out_dir is not None else _default_place(e, keywords)
     made = [folder for folder in (place, *place.parents) if not folder.exists()]
     place.mkdir(parents=True, exist_ok=True)
     try:
@@ -118,7 +119,7 @@ def profile(
 
 def _default_place(e: Experiment, keywords: dict[str, Any]) -> Path:
     run_dir = keywords.get("run_dir") or e.run_dir or Path("runs") / type(e).__name__
-    return Path(run_dir) / "profile"
+    return user_path(run_dir) / "profile"
 
 
 def _profiled(

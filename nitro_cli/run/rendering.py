@@ -13,6 +13,7 @@ from nitro_cli.data import batch_length
 from nitro_cli.errors import ConfigError, HookError, NotFoundError, nearest
 from nitro_cli.experiment import HookSignature, has_hook
 from nitro_cli.run.progress import Progress
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -41,7 +42,7 @@ def render(
         raise ConfigError(f"batches = {batches}", why="at least one batch is rendered")
     if batch is None:
         _check_split(nitro, split)
-    folder = Path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
+    folder = user_path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"{split}_" if batch is None and tag is None else (f"{tag}_" if tag else "")
     source = _batches(nitro, split, batches) if batch is None else iter([batch])

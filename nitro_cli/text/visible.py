@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["visible"]
+__all__ = ["message_of", "visible"]
 
 _UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that draw nothing and may act on a terminal: controls, formats (bidirectional), surrogates."""
@@ -20,6 +20,14 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c in keep or unicodedata.category(c) not in _UNSHOWN else _escape(c) for c in text)
+
+
+def message_of(exception: BaseException) -> str:
+    """`str(exception)`; for one whose own `__str__` fails, that it does."""
+    try:
+        return str.__str__(str(exception))
+    except BaseException as broken:  # whatever a class of the user's raises there
+        return f"(no message: its __str__ raised {type(broken).__name__})"
 
 
 def _escape(character: str) -> str:

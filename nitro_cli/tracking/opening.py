@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def _tracker(spec: Any, run: Path, experiment: str, run_id: str) -> LiveLogger:
             from nitro_cli.tracking.mlflow import MLflowAdapter
 
             name = spec.run_name or run_id
-            uri, tags = spec.tracking_uri, spec.tags
+            uri, tags = spec.tracking_uri and os.path.expanduser(spec.tracking_uri), spec.tags
             return MLflowAdapter(spec.experiment or experiment, tracking_uri=uri, run_name=name, tags=tags)
         case "wandb":
             from nitro_cli.tracking.wandb import WandbAdapter

@@ -15,6 +15,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.run_places import RunPlace, find_run
 from nitro_cli.errors import ConfigError, ExitCode
+from nitro_cli.text import user_path
 
 __all__ = ["run"]
 
@@ -51,7 +52,7 @@ def run(
     selector = parse_selector(select)
     if isinstance(selector, Average):
         raise ConfigError(f"--select {select} is an average already", fix="give the selector inside it")
-    target = Path(save) if save is not None else place.path / "averages" / _file_name(select, load_ema)
+    target = user_path(save) if save is not None else place.path / "averages" / _file_name(select, load_ema)
     record = average_checkpoints(place.root, place.id, Average(selector, state=state.value), save=target, ema=load_ema)
     facts = record.meta["averaged_from"]
     metrics = _evaluated(output, place, target, evaluate) if evaluate is not None else None

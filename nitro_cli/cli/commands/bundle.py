@@ -12,6 +12,7 @@ from nitro_cli.cli.options import Force
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import size, table
 from nitro_cli.errors import ExitCode
+from nitro_cli.text import user_path
 
 __all__ = ["info", "run", "verify"]
 
@@ -109,8 +110,8 @@ def run(
 
     with bundle_failures(), output.hooks_to_stderr():
         bundle = load_bundle(path, trust_postprocess=trust, raw=raw)
-        source = InputFields(Path(input_), [spec["name"] for spec in bundle.manifest["inputs"]])
-        with OutputFile(Path(out), source.samples, force=force) as file:
+        source = InputFields(user_path(input_), [spec["name"] for spec in bundle.manifest["inputs"]])
+        with OutputFile(user_path(out), source.samples, force=force) as file:
             for batch in source.batches(batch_size or max(source.samples, 1)):
                 file.write(bundle(**batch))
             shapes = file.shapes

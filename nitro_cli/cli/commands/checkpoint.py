@@ -16,6 +16,7 @@ from nitro_cli.cli.render.tables import number, size, table
 from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
 from nitro_cli.cli.targets import checkpoint_of
 from nitro_cli.errors import ConfigError, ExitCode
+from nitro_cli.text import user_path
 
 __all__ = ["info", "prune", "verify"]
 
@@ -64,7 +65,7 @@ def info(
 
 def _named(output: Output, text: str) -> Path:
     """The checkpoint that a path, a run, `run:checkpoint` or `directory:run:checkpoint` names; a choice is said."""
-    path = Path(text)
+    path = user_path(text)
     run_like = is_run_root(path) or is_run_directory(path) or bool(_RUN_ID.fullmatch(text))
     place_text, colon, checkpoint = text.rpartition(":")
     if path.exists() and not run_like:

@@ -11,6 +11,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.project_template import ProjectNames, project_files
 from nitro_cli.errors import ConfigError, ExitCode
 from nitro_cli.installation import nitro_version
+from nitro_cli.text import user_path
 
 __all__ = ["run"]
 
@@ -24,7 +25,7 @@ def run(
 ) -> int:
     """Write a plugin project: a package with an experiment, presets, the entry point and tests."""
     names = ProjectNames.of(name)
-    folder = Path(directory) if directory is not None else Path(names.distribution)
+    folder = user_path(directory) if directory is not None else Path(names.distribution)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise ConfigError(f"{folder} exists and is not empty", fix="choose another name, or another folder with --dir")
     files = project_files(names, _requirement())

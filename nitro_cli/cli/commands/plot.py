@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_history import read_history
 from nitro_cli.cli.run_places import find_run
 from nitro_cli.errors import ConfigError, ExitCode, StorageError
+from nitro_cli.text import user_path
 
 __all__ = ["run"]
 
@@ -42,7 +42,7 @@ def run(
     history = read_history(place)
     wanted = None if not metric else ("all" if metric == ["all"] else metric)
     figure = history.plot(wanted, x=x.value)
-    target = Path(out) if out is not None else place.path / "history.png"
+    target = user_path(out) if out is not None else place.path / "history.png"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)

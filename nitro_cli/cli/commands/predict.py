@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, Target, resolve_target
 from nitro_cli.errors import DataError, ExitCode, NitroError
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +56,8 @@ def run(
         overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
         signature = HookSignature.of(found.resolved.experiment, "forward")
-        source = InputFields(Path(input_), signature.required, signature.optional)
-        with OutputFile(Path(out), source.samples, force=force) as file:
+        source = InputFields(user_path(input_), signature.required, signature.optional)
+        with OutputFile(user_path(out), source.samples, force=force) as file:
             nitro = open_handle(output, found, data={})
             with _told_as_trained(output, source, found):
                 _stream(nitro, source, file, min(batch_size, max(source.samples, 1)))

@@ -13,6 +13,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import age, epochs_text, number, table
 from nitro_cli.cli.run_places import HOME, check_manifest_lost, choose_run, find_run, is_run_root, run_roots
 from nitro_cli.errors import ExitCode, RunNotFoundError
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import RunSummary
@@ -62,7 +63,7 @@ def _places(run_dir: str | None, run_id: str | None, rescan: bool) -> tuple[list
         roots = list(run_roots())
         _tell_lost_manifests(roots)
         return roots, None
-    path = Path(run_dir) if run_dir is not None else HOME
+    path = user_path(run_dir) if run_dir is not None else HOME
     if run_dir is not None and (is_run_root(path) or rescan):
         if not path.is_dir():
             raise RunNotFoundError(f"there is no directory {path}", fix="name the directory that holds the runs")

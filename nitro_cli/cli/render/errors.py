@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator
 
 from nitro_cli.cli.failure import Failure, owner_of
 from nitro_cli.errors import NitroError
+from nitro_cli.text import visible
 
-__all__ = ["error_lines", "folded_traceback", "full_traceback", "styled"]
+__all__ = ["error_lines", "folded_traceback", "full_traceback", "labelled"]
 
+_NARROWEST = 20
 _FOLDED = {"nitro": "nitro", "typer": "nitro", "jax": "jax"}
 _JAX_OWN = {"UnfilteredStackTrace", "JaxStackTraceBeforeTransformation"}
 _JAX_NOISE = ("For simplicity, JAX has removed its internal frames", "JAX_TRACEBACK_FILTERING", "--------------------")
 
 
-def error_lines(failure: Failure, *, color: bool) -> list[str]:
+def error_lines(failure: Failure) -> list[str]:
     """The lines for stderr of `failure`, without a traceback."""
     error = failure.error
-    lines = [_labelled("error", error.what, "1;31", color)]
+    lines = labelled("error", error.what, "1;31")
     if error.where:
-        lines.append(_labelled("  where", error.where, "2", color))
+        lines += labelled("  where", error.where, "2")
     if error.why:
-        lines.append(_labelled("  why", error.why, "2", color))
+        lines += labelled("  why", error.why, "2")
     if error.nearest:
-        lines.append(_labelled("  nearest", ", ".join(error.nearest), "36", color))
+        lines += labelled("  nearest", ", ".join(error.nearest), "36")
     if error.fix:
-        lines.append(_labelled("  fix", error.fix, "32", color))
+        lines += labelled("  fix", error.fix, "32")
     return lines
 
 
-def styled() -> bool:
+def labelled(label: str, text: str, style: str) -> list[str]:
+    """The lines of a text behind its label for stderr, wrapped between words for a terminal.
+
+    Args:
+        label: what kind of text it is.
+        text: the text, as anybody wrote it.
+        style: color of the label in a terminal, as the digits of its escape sequence.
+    """
+    start, end = (f"\x1b[{style}m", "\x1b[0m") if _styled() else ("", "")
+    indent = " " * (len(label) + 2)
+    lines = [part for line in visible(text).split("\n") for part in _wrapped(line, len(indent))]
+    return [f"{start}{label}:{end} {lines[0]}", *(indent + line for line in lines[1:])]
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    if sys.stderr is None or not sys.stderr.isatty():
+        return [line]
+    # Python asks stdout for the size, which may be a pipe.
+    with contextlib.suppress(OSError, ValueError):
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(sys.stderr.fileno()).columns
+        width = max(_NARROWEST, columns - indent)
+        return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [line]
+
+
+def _styled() -> bool:
     """Whether stderr takes colors: a terminal, with no NO_COLOR."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
@@ -99,10 +128,3 @@ def _fold(run: list[str]) -> list[str]:
     if not run:
         return []
     return [f"  … {len(run)} frame{'s' * (len(run) > 1)} of {run[0]} …"]
-
-
-def _labelled(label: str, text: str, style: str, color: bool) -> str:
-    start, end = (f"\x1b[{style}m", "\x1b[0m") if color else ("", "")
-    first, *rest = text.split("\n")
-    indent = " " * (len(label) + 2)
-    return "\n".join([f"{start}{label}:{end} {first}", *(indent + line for line in rest)])

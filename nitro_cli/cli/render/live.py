@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nitro_cli.cli.render.progress_state import Clock, ProgressState, duration
+from nitro_cli.text import visible
 
 __all__ = ["LiveReporter"]
 
@@ -65,13 +66,13 @@ class LiveReporter:
 
     def line(self, text: str) -> None:
         """One line above the display that stays."""
-        self._console.print(Text(text))
+        self._console.print(_text(text))
 
     def done(self, text: str) -> None:
         """Take the display away and leave the closing text."""
         self.close()
         if text and self._closing:
-            self._console.print(Text(text))
+            self._console.print(_text(text))
 
     def close(self) -> None:
         """Release the terminal; may be called at any time."""
@@ -105,10 +106,10 @@ class _Display:
         speed = _speed(state)
         numbers = "   ".join(part for part in (speed, state.numbers_text()) if part)
         if numbers:
-            yield Text(numbers, no_wrap=True, overflow="ellipsis", style="cyan")
+            yield _text(numbers, no_wrap=True, overflow="ellipsis", style="cyan")
         busy = _busy(state, now)
         if busy:
-            yield Text(busy, no_wrap=True, overflow="ellipsis", style="yellow")
+            yield _text(busy, no_wrap=True, overflow="ellipsis", style="yellow")
 
 
 def _position(state: ProgressState, now: float) -> Table:
@@ -124,8 +125,13 @@ def _position(state: ProgressState, now: float) -> Table:
         bar = ProgressBar(total=1.0, completed=fraction, width=_BAR_WIDTH)
     count = f"{state.done}/{state.total}" if state.total else (str(state.done) if state.done else "")
     left = state.remaining(now)
-    line.add_row(state.position_text(), bar, count, f"{duration(left)} left" if left is not None else "")
+    line.add_row(_text(state.position_text()), bar, count, f"{duration(left)} left" if left is not None else "")
     return line
+
+
+def _text(text: str, **style: Any) -> Text:
+    """One line as it stands, whatever a metric or a note is called: no markup, no control characters."""
+    return Text(visible(text, keep=""), **style)
 
 
 def _speed(state: ProgressState) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nitro_cli.cli.render.progress_state import Clock, ProgressState, duration, scalars_text
+from nitro_cli.text import visible
 
 __all__ = ["PlainReporter"]
 
@@ -104,7 +105,7 @@ class PlainReporter:
         """One line."""
         with self._lock:
             self._last_line = self._clock()
-            self._write_line(text)
+            self._write_line(visible(text, keep=""))
 
     def done(self, text: str) -> None:
         """The entry point is over."""

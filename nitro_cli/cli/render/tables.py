@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nitro_cli.text import visible
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -33,16 +35,19 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left", title_style="bold")
+    # As text, not strings, in which rich would read markup.
+    heading = None if title is None else Text(visible(title), style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold", title=heading, title_justify="left")
     for index, name in enumerate(columns):
         made.add_column(
-            name,
+            Text(visible(name, keep="")),
             justify="right" if index in right else "left",
             no_wrap=index not in fold,
             overflow="fold" if index in fold else "ellipsis",
         )
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text("-" if cell is None else str(cell)) for cell in row))
+        shown = ("-" if cell is None else visible(str(cell), keep="") for cell in row)
+        made.add_row(*map(Text, shown))
     return made
 
 
@@ -68,7 +73,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, Bare):
         return str(value)
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{visible(value, keep="")}"'
     if isinstance(value, list | tuple):
         return "[" + ", ".join(value_text(item) for item in value) + "]"
     if isinstance(value, dict):
