@@ -15,7 +15,8 @@ from nitro_cli.experiment import Experiment, compile_view, has_hook, resolve_rou
 from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.programs import BoundModel
-from nitro_cli.run import flatten, path_text, unflatten
+from nitro_cli.run import flatten, unflatten
+from nitro_cli.text import path_text
 
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro

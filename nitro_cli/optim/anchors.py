@@ -11,7 +11,8 @@ import numpy as np
 
 from nitro_cli.errors import OptimizerError, nearest
 from nitro_cli.optim.group_rates import ask_hook
-from nitro_cli.optim.layout import Leaf, ParamLayout, path_text, tree_path
+from nitro_cli.optim.layout import Leaf, ParamLayout
+from nitro_cli.text import path_text
 
 __all__ = ["anchor_arrays", "anchor_checksums", "anchored_groups"]
 
@@ -60,7 +61,7 @@ def anchor_arrays(anchored: Mapping[str, Any], layout: ParamLayout, w0: Any) -> 
 
 def _by_text(tree: Any, group: str, layout: ParamLayout) -> dict[str, Any]:
     entries, _ = jax.tree_util.tree_flatten_with_path(tree)
-    flat = {path_text(tree_path(path)): array for path, array in entries}
+    flat = {path_text(path): array for path, array in entries}
     known = [leaf.text for leaf in layout.leaves]
     for text in flat:
         if text not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
+from nitro_cli.text import path_keys, path_text
 
-__all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "Leaf", "ParamLayout", "build_layout", "path_text", "tree_path"]
+__all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "Leaf", "ParamLayout", "build_layout"]
 
 DEFAULT_GROUP = "default"
 FROZEN_GROUP = "frozen"
@@ -90,24 +91,6 @@ class ParamLayout:
         return jax.tree.unflatten(structure, [flat[leaf.text] for leaf in self.leaves])
 
 
-def tree_path(entries: Sequence[Any]) -> tuple[str | int, ...]:
-    """JAX's key entries as plain strings and integers."""
-    return tuple(_plain_key(entry) for entry in entries)
-
-
-def _plain_key(entry: Any) -> str | int:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(entry, attribute):
-            key = getattr(entry, attribute)
-            return key if isinstance(key, int) and not isinstance(key, bool) else str(key)
-    return str(entry)
-
-
-def path_text(path: Sequence[str | int]) -> str:
-    """A path as one string, `encoder/layers/0/kernel`."""
-    return "/".join(str(key) for key in path)
-
-
 def build_layout(e: Any, params: Any) -> ParamLayout:
     """Ask the experiment's per-leaf hooks once about every leaf of `params`.
 
@@ -123,7 +106,7 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
     leaves: list[Leaf] = []
     seen: set[str] = set()
     for entries, array in flat:
-        leaf = _leaf(e, tree_path(entries), array)
+        leaf = _leaf(e, path_keys(entries), array)
         if leaf.text in seen:
             raise OptimizerError(
                 f"two parameters share the path {leaf.text!r}",

@@ -21,7 +21,7 @@ from nitro_cli.optim.binding import (
 )
 from nitro_cli.optim.gradient_rules import SingleGrad
 from nitro_cli.optim.hyper import BindingRow, Column, Hyper
-from nitro_cli.optim.layout import path_text, tree_path
+from nitro_cli.text import path_keys, path_text
 
 __all__ = ["bind_manual"]
 
@@ -205,7 +205,7 @@ def _is_injected(node: Any) -> bool:
 
 def _injected(tree: Any) -> tuple[list[tuple[Path, Any]], Any]:
     flat, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_injected)
-    return [(tree_path(path), node) for path, node in flat], structure
+    return [(path_keys(path), node) for path, node in flat], structure
 
 
 def _sites(tree: Any, above: Path) -> list[_Site]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import HookError
+from nitro_cli.text import path_text
 
 __all__ = ["scalars", "split_loss", "split_step"]
 
@@ -109,11 +110,7 @@ def _check_same(name: str, given: PyTree, new: PyTree) -> None:
         )
     leaves = zip(jax.tree_util.tree_flatten_with_path(given)[0], jax.tree.leaves(new), strict=True)
     kinds = [(path, _described(old), _described(leaf)) for (path, old), leaf in leaves]
-    changed = [
-        f"{jax.tree_util.keystr(path, simple=True, separator='/')}: given {old}, returned {leaf}"
-        for path, old, leaf in kinds
-        if old != leaf
-    ]
+    changed = [f"{path_text(path)}: given {old}, returned {leaf}" for path, old, leaf in kinds if old != leaf]
     if changed:
         more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
         raise HookError(

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jaxlib.version
 
-from nitro_cli.programs.models.named_leaves import path_names
+from nitro_cli.text import path_text
 
 __all__ = ["Identity", "identify"]
 
@@ -92,10 +92,7 @@ def identify(
     digest = hashlib.sha256(text.encode()).hexdigest()
     avals = traced.jaxpr.in_avals
     flat = jax.tree_util.tree_flatten_with_path(args)[0]
-    leaves = {
-        "/".join(path_names(path)): Leaf(_kind(aval), _place(leaf))
-        for (path, leaf), aval in zip(flat, avals, strict=True)
-    }
+    leaves = {path_text(path): Leaf(_kind(aval), _place(leaf)) for (path, leaf), aval in zip(flat, avals, strict=True)}
     results = tuple(_kind(aval) for aval in traced.jaxpr.out_avals)
     named_options = {name: repr(value) for name, value in sorted(options.items())}
     platform = _platform(flat)

@@ -17,7 +17,7 @@ from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.programs.cache import Program, TracedProgram, compile_traced, trace_program
 from nitro_cli.programs.held_tracer import held_tracer
 from nitro_cli.programs.models import AdaptedModel, adapt_returned
-from nitro_cli.programs.models.named_leaves import path_names
+from nitro_cli.text import path_text
 
 __all__ = ["Initialized", "initialize"]
 
@@ -139,7 +139,7 @@ def _refuse_huge(adapted: AdaptedModel) -> None:
     for path, leaf in jax.tree_util.tree_flatten_with_path((adapted.params, adapted.state))[0]:
         shape = tuple(getattr(leaf, "shape", ()))
         if 8 * math.prod(shape) > _MOST_BYTES or max(shape, default=0) > _MOST_BYTES:
-            name = "/".join(path_names(path[1:]))
+            name = path_text(path[1:])
             raise ConfigError(
                 f"build_model makes an array of shape {shape}, more than any memory holds",
                 where=f"build_model: {name}",

@@ -14,6 +14,7 @@ from nitro_cli.experiment import compile_view
 from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.models import BoundModel
 from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward, row_of
+from nitro_cli.text import path_text
 
 __all__ = ["first_nonfinite", "locate_divergence"]
 
@@ -157,6 +158,6 @@ def _in_tree(what: str, tree: Any) -> str | None:
         if _is_float(leaf) and not bool(jnp.all(jnp.isfinite(leaf))):
             array = np.asarray(leaf)
             count = int(np.sum(~np.isfinite(array)))
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            name = path_text(path)
             return f"{what} {name}".rstrip() + f" ({count} of {array.size} values)"
     return None

@@ -21,7 +21,7 @@ from nitro_cli.run.progress import (
 )
 from nitro_cli.run.report import Band, SetupReport
 from nitro_cli.run.signals import NothingToSave, set_leave, signals
-from nitro_cli.run.snapshot import flatten, path_text, unflatten
+from nitro_cli.run.snapshot import flatten, unflatten
 from nitro_cli.run.stopping import StopRule
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ __all__ = [
     "fields_by_kind",
     "flatten",
     "is_main",
-    "path_text",
     "profile",
     "progress_counter",
     "progress_note",

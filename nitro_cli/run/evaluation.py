@@ -14,7 +14,7 @@ from nitro_cli.experiment import has_hook
 from nitro_cli.metrics import SplitAccumulator, check_reported
 from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
 from nitro_cli.run.progress import Progress
-from nitro_cli.run.snapshot import path_text
+from nitro_cli.text import path_text
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts

@@ -11,23 +11,11 @@ import numpy as np
 from nitro_cli.checkpoints import ArrayPieces
 from nitro_cli.errors import IncompatibleError
 from nitro_cli.run.processes import host_array, in_pieces
+from nitro_cli.text import path_text
 
-__all__ = ["flatten", "named_leaves", "own_pieces", "path_text", "share_of", "unflatten"]
+__all__ = ["flatten", "named_leaves", "own_pieces", "share_of", "unflatten"]
 
 MISMATCHES_SHOWN = 5
-
-
-def path_text(path: tuple[Any, ...]) -> str:
-    """A pytree path as text: the keys, indices and field names joined by `/`."""
-    return "/".join(_key(entry) for entry in path)
-
-
-def _key(entry: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        value = getattr(entry, attribute, None)
-        if value is not None:
-            return str(value)
-    return str(entry)
 
 
 def flatten(prefix: str, tree: Any) -> dict[str, np.ndarray]:

@@ -1,10 +1,12 @@
-"""Text and small files, one place for each question: how a name or message is shown, how a file is read and replaced.
+"""Text and small files, one place for each question.
 
+How a name, a path or a message is written and shown; how a file is read and replaced.
 Works without JAX and imports nothing of nitro but the errors.
 """
 
 from .files import append_descriptor, fsync_directory, read_regular, write_atomically
 from .paths import is_utf8, user_path
+from .tree_paths import path_keys, path_text
 from .visible import message_of, visible
 
 __all__ = [
@@ -12,6 +14,8 @@ __all__ = [
     "fsync_directory",
     "is_utf8",
     "message_of",
+    "path_keys",
+    "path_text",
     "read_regular",
     "user_path",
     "visible",

@@ -15,7 +15,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, Target, resolve_target
 from nitro_cli.errors import DataError, ExitCode, NitroError
-from nitro_cli.text import user_path
+from nitro_cli.text import path_text, user_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,12 +120,4 @@ def _named(outputs: Any) -> dict[str, np.ndarray]:
     import jax
 
     leaves = jax.tree_util.tree_flatten_with_path(outputs)[0]
-    return {"/".join(_key(part) for part in path) or "outputs": leaf for path, leaf in leaves}
-
-
-def _key(part: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        value = getattr(part, attribute, None)
-        if value is not None:
-            return str(value)
-    return str(part)
+    return {path_text(path) or "outputs": leaf for path, leaf in leaves}

@@ -10,7 +10,7 @@ import numpy as np
 
 from nitro_cli.errors import HookError
 from nitro_cli.programs.models.adapted import AdaptedModel, PyTree
-from nitro_cli.programs.models.named_leaves import path_names
+from nitro_cli.text import path_text
 
 __all__ = ["adapt_model", "adapt_returned"]
 
@@ -97,7 +97,7 @@ def _check_arrays(tree: PyTree, what: str) -> None:
             continue
         raise HookError(
             f"a leaf of the model's {what} is no array",
-            where="/".join((what, *path_names(path))),
+            where=path_text((what, *path)),
             why=f"it is {type(leaf).__name__}" + (f" of dtype {leaf.dtype}" if isinstance(leaf, np.ndarray) else ""),
             fix="keep only arrays there; settings belong in the model",
         )

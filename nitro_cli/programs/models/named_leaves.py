@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jax
+from nitro_cli.text import path_keys
 
 __all__ = ["Path", "nest", "path_names", "pick"]
 
@@ -14,16 +13,8 @@ Path = tuple[str, ...]
 
 
 def path_names(path: Iterable[Any]) -> Path:
-    """The text of each key of a JAX key path: attribute, dict key or index."""
-    names = []
-    for key in path:
-        for attribute in ("name", "key", "idx"):
-            if hasattr(key, attribute):
-                names.append(str(getattr(key, attribute)))
-                break
-        else:
-            names.append("/".join(re.findall(r"\w+", jax.tree_util.keystr((key,)))) or str(key))
-    return tuple(names)
+    """The keys of a JAX key path as text."""
+    return tuple(map(str, path_keys(path)))
 
 
 def nest(leaves: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
