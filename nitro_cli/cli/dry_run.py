@@ -25,7 +25,8 @@ def dry_run_resolved(output: Output, resolved: Resolved, *, cache_dir: str | Non
         use_program_cache(cache_dir)
         from nitro_cli.run import dry_run
 
-        found = dry_run(resolved.experiment, schedules=resolved.schedules, preset=resolved.preset, **words)
+        found = dry_run(resolved, **words)
+    resolved = found.resolved
     if output.json:
         output.document(**configuration_document(resolved), **found.as_json())
         return ExitCode.OK

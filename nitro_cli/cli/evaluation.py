@@ -19,17 +19,9 @@ def open_handle(output: Output, target: Target, *, data: Any = None) -> Nitro:
     """Build the handle of a target: its experiment with its weights, nothing trained."""
     from nitro_cli.run import Nitro
 
-    resolved = target.resolved
     if target.said:
         output.note(target.said)
-    nitro = Nitro(
-        resolved.experiment,
-        data=data,
-        weights=target.weights,
-        load_ema=_wants_ema(target),
-        schedules=resolved.schedules,
-        preset=resolved.preset,
-    )
+    nitro = Nitro(target.resolved, data=data, weights=target.weights, load_ema=_wants_ema(target))
     if output.verbose:
         output.note(str(nitro.report))
     return nitro

@@ -17,7 +17,6 @@ from nitro_cli.cli.render.progress_state import duration
 from nitro_cli.errors import ExitCode, HookError
 
 if TYPE_CHECKING:
-    from nitro_cli.experiment import Experiment
     from nitro_cli.registry import Resolved
     from nitro_cli.run import Nitro
 
@@ -103,9 +102,8 @@ class _Smoke:
     """The steps, sharing one run directory."""
 
     def __init__(self, resolved: Resolved, folder: Path) -> None:
-        self._resolved = resolved
         self._root = folder / "runs"
-        self._e = _small(resolved.experiment, self._root)
+        self._small = _small(resolved, self._root)
         self._trained: Nitro | None = None
 
     def steps(self) -> list[tuple[str, Callable[[], str]]]:
@@ -118,16 +116,17 @@ class _Smoke:
             ("export", self._export),
         ]
 
-    def _handle(self, e: Experiment | None = None, *, data: Any = None, **words: Any) -> Nitro:
+    def _handle(self, resolved: Resolved | None = None, *, data: Any = None, **words: Any) -> Nitro:
         from nitro_cli.data import Dist
         from nitro_cli.run import Nitro
 
-        e = e or self._e
+        resolved = resolved or self._small
+        e = resolved.experiment
         if data is None:
             from nitro_cli.cli.first_batches import first_of_splits
 
             data = first_of_splits(e.build_data(Dist()), e.accum)
-        return Nitro(e, data=data, schedules=self._resolved.schedules, preset=self._resolved.preset, **words)
+        return Nitro(resolved, data=data, **words)
 
     def _train(self) -> str:
         nitro = self._handle()
@@ -175,7 +174,7 @@ class _Smoke:
         nitro = self._finished
         assert nitro.run_path is not None
         resolved = read_config(nitro.run_path / "config.toml")
-        again = self._handle(resolved.experiment, data={}, weights="latest:latest")
+        again = self._handle(resolved, data={}, weights="latest:latest")
         split = next((s for name, s in nitro.parts.splits.items() if name != "train"), nitro.parts.splits["train"])
         batch = {name: split.example[name] for name in nitro.parts.forward_fields() if name in split.example}
         before, after = nitro.predict(batch), again.predict(batch)
@@ -190,9 +189,9 @@ class _Smoke:
         from nitro_cli.experiment import has_hook
         from nitro_cli.export import export, load_bundle
 
-        if not has_hook(self._e, "export_inputs"):
+        if not has_hook(self._small.experiment, "export_inputs"):
             return "skipped: the experiment has no export hooks"
-        nitro = self._handle(self._e.replace(n_devs=1), data={}, weights="latest:latest")
+        nitro = self._handle(self._small.with_values({"n_devs": 1}), data={}, weights="latest:latest")
         bundle = load_bundle(export(nitro, "bundle", dir=self._root.parent / "export", name="smoke"), raw=True)
         wire = {spec["name"]: np.zeros((3, *spec["shape"][1:]), spec["dtype"]) for spec in bundle.manifest["inputs"]}
         outputs = bundle(**wire)
@@ -205,10 +204,11 @@ class _Smoke:
         return self._trained
 
 
-def _small(e: Experiment, root: Path) -> Experiment:
+def _small(resolved: Resolved, root: Path) -> Resolved:
     """The experiment with two epochs, a run directory of its own, checkpoints on and nothing logged elsewhere."""
     from nitro_cli.experiment import Checkpointer, JSONLogger, Last
 
+    e = resolved.experiment
     keep = e.checkpointer.keep if isinstance(e.checkpointer, Checkpointer) else ()
     checkpointer = Checkpointer(keep=(*keep, Last(2)))
     if isinstance(e.checkpointer, Checkpointer):
@@ -216,7 +216,7 @@ def _small(e: Experiment, root: Path) -> Experiment:
     changed: dict[str, Any] = {"max_epochs": _EPOCHS, "run_dir": root, "checkpointer": checkpointer, "max_time": None}
     if e.logger is not None:
         changed["logger"] = JSONLogger()
-    return e.replace(**changed)
+    return resolved.with_values(changed)
 
 
 def _expect(holds: bool, otherwise: str) -> None:

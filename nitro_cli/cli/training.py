@@ -73,7 +73,7 @@ def _train(output: Output, resolved: Resolved, cache_dir: str | None, words: dic
     compiled = cache_stats().misses
     nitro: Nitro | None = None
     try:
-        nitro = Nitro(resolved.experiment, schedules=resolved.schedules, preset=resolved.preset, **words)
+        nitro = Nitro(resolved, **words)
         if output.verbose:
             output.note(str(nitro.report))
         before = nitro.step

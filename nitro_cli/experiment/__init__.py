@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, rank
     from .sentinel import StrippedHost
     from .strict_model import StrictModel
-    from .views import compile_view, host_view
+    from .views import compile_view, host_view, with_unset
 
 __all__ = [
     "EMA",
@@ -124,6 +124,7 @@ __all__ = [
     "set_preset_loader",
     "type_text",
     "validation_problems",
+    "with_unset",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -150,6 +151,6 @@ __getattr__, __dir__ = lazy_names(
         "selectors": "Average Best Entry Epochs Every Last Mode Selector rank",
         "sentinel": "StrippedHost",
         "strict_model": "StrictModel",
-        "views": "compile_view host_view",
+        "views": "compile_view host_view with_unset",
     },
 )

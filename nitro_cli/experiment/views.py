@@ -11,7 +11,7 @@ from .experiment import KNOBS, Experiment
 from .kinds import FieldKind
 from .sentinel import StrippedHost
 
-__all__ = ["compile_view", "host_view"]
+__all__ = ["compile_view", "host_view", "with_unset"]
 
 E = TypeVar("E", bound=Experiment)
 
@@ -40,6 +40,17 @@ def host_view(e: E, device_values: Mapping[str, Any]) -> E:
         ConfigError: `device_values` names something that is not a Device field.
     """
     return _view(e, _checked(type(e), device_values))
+
+
+def with_unset(e: E, values: Mapping[str, Any]) -> E:
+    """As `e.replace(**values)`, for values that nobody set: `model_fields_set` stays as it is.
+
+    Raises:
+        ConfigError: an unknown field, or a value that cannot be used.
+    """
+    replaced = e.replace(**values)
+    object.__setattr__(replaced, "__pydantic_fields_set__", set(e.model_fields_set))
+    return replaced
 
 
 def _view(e: E, replaced: Mapping[str, Any]) -> E:

@@ -21,7 +21,7 @@ from nitro_cli.export.program import serve
 from nitro_cli.export.provenance import merged_provenance
 from nitro_cli.export.repository import repository_facts
 from nitro_cli.export.writing import check_target
-from nitro_cli.registry import config_text, resolved_of
+from nitro_cli.registry import config_text
 from nitro_cli.run import Phase, PhaseName
 from nitro_cli.text import user_path
 
@@ -86,7 +86,7 @@ def export(
         batch_sizes=sizes,
         provenance=plain_json(merged),
         patch=patch,
-        config=config_text(resolved_of(nitro.configured, preset=nitro.parts.preset, schedules=nitro.schedules_table)),
+        config=config_text(nitro.resolved),
         expected=expected,
     )
     return written(nitro, writer, job)

@@ -67,7 +67,7 @@ def renew(
     folder = user_path(dir) if dir is not None else source.resolve().parent
     target = artefact_path(folder, name or source.resolve().name, writer.suffix, force=force)
     resolved = read_config(source / CONFIG)
-    nitro = Nitro(resolved.experiment, data={}, schedules=resolved.schedules, preset=resolved.preset)
+    nitro = Nitro(resolved, data={})
     served = serve(nitro, wire_contract(nitro.experiment), read_safetensors(source / DEVICE))
     served = checked(_with_weights(served, read_safetensors(source / manifest["weights"]), source))
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})

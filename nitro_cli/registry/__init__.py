@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     )
     from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
     from nitro_cli.registry.problems import PresetProblem
-    from nitro_cli.registry.resolution import Project, Resolved, from_preset, resolve, resolved_of
+    from nitro_cli.registry.resolution import Project, from_preset, resolve, resolved_of
+    from nitro_cli.registry.resolved import Resolved
+    from nitro_cli.registry.toml_values import NotWritable, natural_form
 
 
 __all__ = [
     "ExperimentRef",
     "FieldRow",
+    "NotWritable",
     "Origin",
     "OriginKind",
     "Override",
@@ -53,6 +56,7 @@ __all__ = [
     "import_path_of",
     "list_experiments",
     "list_presets",
+    "natural_form",
     "new_preset",
     "parse_set",
     "parse_unset",
@@ -79,7 +83,9 @@ __getattr__, __dir__ = lazy_names(
         "preset_commands": "FieldRow PresetDifference check_presets diff_presets field_rows new_preset show_preset",
         "preset_files": "list_presets preset_folders preset_path",
         "problems": "PresetProblem",
-        "resolution": "Project Resolved from_preset resolve resolved_of",
+        "resolution": "Project from_preset resolve resolved_of",
+        "resolved": "Resolved",
+        "toml_values": "NotWritable natural_form",
     },
 )
 

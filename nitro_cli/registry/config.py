@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from nitro_cli.registry.moved_file import moved_file
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
 from nitro_cli.registry.problems import Problem
-from nitro_cli.registry.resolution import Resolved, finish
+from nitro_cli.registry.resolution import finish
+from nitro_cli.registry.resolved import Resolved
 from nitro_cli.registry.sources import apply_overrides, apply_values
 from nitro_cli.registry.toml_text import KeyPath, TomlDocument, format_key_path, read_toml, split_key_path
 from nitro_cli.registry.toml_values import (
@@ -46,6 +47,7 @@ from nitro_cli.text import write_atomically
 __all__ = ["CONFIG_FORMAT", "config_document", "config_ref", "read_config", "write_config"]
 
 CONFIG_FORMAT = 1
+ORIGINS = "origins"
 
 
 def config_document(resolved: Resolved) -> dict[str, Any]:
@@ -53,8 +55,9 @@ def config_document(resolved: Resolved) -> dict[str, Any]:
 
     `[experiment]` names the class and the preset, `[fields]` holds every field, the top-level `unset` the key paths
     that are none, `[schedules]` the schedules table when there is one, `[types]` what a list was (`tuple`,
-    `float32[10]`) on a field whose annotation does not say it. A field whose TOML form would not validate to
-    an equal value is listed under `[unwritten]` with its type and the SHA-256 of its content.
+    `float32[10]`) on a field whose annotation does not say it, `[origins]` where each value came from. A field whose
+    TOML form would not validate to an equal value is listed under `[unwritten]` with its type and the SHA-256 of its
+    content. Values that `derive` returned are those that were used; where there is data they are computed anew.
     """
     cls = type(resolved.experiment)
     values = {name: getattr(resolved.experiment, name) for name in config_metadata(cls)}
@@ -80,6 +83,7 @@ def config_document(resolved: Resolved) -> dict[str, Any]:
     unwritten |= unwritten_schedules
     if types:
         document["types"] = types
+    document[ORIGINS] = resolved.recorded_origins()
     if unwritten:
         document["unwritten"] = unwritten
     return document
@@ -182,12 +186,14 @@ def read_config(
     ref = config_ref(path, document) if cls is None else ref_of(cls)
     cls = ref.load() if cls is None else cls
     layers = layers_for(cls)
-    _apply_record(layers, document)
+    held = _recorded_origins(layers, document)
+    _apply_record(layers, document, held)
     apply_overrides(layers, ordered(sets, unsets))
     apply_values(layers, flags or {}, OriginKind.FLAG)
-    _refuse_unwritten(cls, layers, document)
+    awaited = _awaited(layers, document, held)
+    _refuse_unwritten(cls, layers, document, awaited)
     preset = document.data["experiment"].get("preset")
-    return finish(ref, cls, layers, preset)
+    return replace(finish(ref, cls, layers, preset), awaited=awaited)
 
 
 def config_ref(path: Path, document: TomlDocument | None = None) -> ExperimentRef:
@@ -219,16 +225,21 @@ def config_ref(path: Path, document: TomlDocument | None = None) -> ExperimentRe
     return ExperimentRef(name, "file", import_path, file=file or Path(source))
 
 
-def _apply_record(layers: Layers, document: TomlDocument) -> None:
+def _apply_record(layers: Layers, document: TomlDocument, held: Mapping[KeyPath, str]) -> None:
     folder = document.data["experiment"].get("cwd")
     moved = isinstance(folder, str) and folder != str(Path.cwd()) and Path(folder).is_dir()
     base = Path(folder) if moved else None
 
-    def origin(path: KeyPath) -> Origin:
-        return Origin(OriginKind.RECORD, "", document.path, document.line(path), base)
+    def origin(path: KeyPath, of: KeyPath | None = None) -> Origin:
+        of = of or path[1:]
+        was = held.get(of) or held.get(of[:1], "")
+        return Origin(OriginKind.RECORD, "", document.path, document.line(path), base, was)
+
+    def inner(name: str) -> dict[KeyPath, Origin]:
+        return {path: origin(("origins", format_key_path(path)), path) for path in held if path[0] == name and path[1:]}
 
     for name, value in document.data.get("fields", {}).items():
-        layers.put((name,), value, origin(("fields", name)))
+        layers.put((name,), value, origin(("fields", name)), inner(name))
     for name, text in document.data.get("types", {}).items():
         typed = list_as(layers.fields.get(name), text)
         if typed is None:
@@ -238,18 +249,38 @@ def _apply_record(layers: Layers, document: TomlDocument) -> None:
             layers.fields[name] = typed
     for index, text in enumerate(document.data.get("unset", [])):
         path, _ = split_key_path(text)
-        layers.put(path, None, origin(("unset", index)))
+        layers.put(path, None, origin(("unset", index), path))
     if SCHEDULES in document.data:
-        layers.put((SCHEDULES,), document.data[SCHEDULES], origin((SCHEDULES,)))
+        layers.put((SCHEDULES,), document.data[SCHEDULES], origin((SCHEDULES,), (SCHEDULES,)), inner(SCHEDULES))
 
 
-def _refuse_unwritten(cls: type[Experiment], layers: Layers, document: TomlDocument) -> None:
+def _recorded_origins(layers: Layers, document: TomlDocument) -> dict[KeyPath, str]:
+    """The `[origins]` table by key path; empty for a record of before it was kept."""
+    held: dict[KeyPath, str] = {}
+    for key, text in document.data.get(ORIGINS, {}).items():
+        if isinstance(text, str) and text.partition(":")[0] in set(OriginKind):
+            held[split_key_path(key)[0]] = text
+        else:
+            message = f"should begin with one of {', '.join(OriginKind)}, got {text!r}"
+            place = Origin(OriginKind.RECORD, "", document.path, document.line((ORIGINS, key)))
+            layers.problems.append(Problem((ORIGINS, key), message, (), place))
+    return held
+
+
+def _awaited(layers: Layers, document: TomlDocument, held: Mapping[KeyPath, str]) -> tuple[str, ...]:
+    """The fields under `[unwritten]` that were derived, and are derived or restored again."""
+    unwritten = [name for name in document.data.get("unwritten", {}) if name not in layers.fields]
+    return tuple(name for name in unwritten if held.get((name,)) == OriginKind.DERIVED)
+
+
+def _refuse_unwritten(cls: type[Experiment], layers: Layers, document: TomlDocument, awaited: Collection[str]) -> None:
     metadata = config_metadata(cls)
     lost = []
     for name, entry in document.data.get("unwritten", {}).items():
         overridden = layers.schedules is not None if name == SCHEDULES else name in layers.fields
         default = metadata[name].default if name in metadata else NO_DEFAULT
-        if not overridden and (default is NO_DEFAULT or content_digest(default) != entry.get("sha256")):
+        same = default is not NO_DEFAULT and content_digest(default) == entry.get("sha256")
+        if not (overridden or same or name in awaited):
             lost.append((name, entry.get("type", "an object")))
     if lost:
         names = ", ".join(name for name, _ in lost)

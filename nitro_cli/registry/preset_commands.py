@@ -17,7 +17,8 @@ from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.path_values import paths_seen_from
 from nitro_cli.registry.preset_files import list_presets, preset_chain, preset_path
 from nitro_cli.registry.problems import PresetProblem, Problem, unique
-from nitro_cli.registry.resolution import Resolved, chain_problems, resolve
+from nitro_cli.registry.resolution import chain_problems, resolve
+from nitro_cli.registry.resolved import Resolved
 from nitro_cli.registry.toml_text import format_key_path
 from nitro_cli.registry.toml_values import NotWritable, natural_form, without_none
 from nitro_cli.text import write_atomically

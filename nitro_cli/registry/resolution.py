@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nitro_cli.registry.overrides import ordered
 from nitro_cli.registry.path_values import anchor_paths
 from nitro_cli.registry.preset_files import PresetFile, preset_chain
 from nitro_cli.registry.problems import Problem, raise_problems
+from nitro_cli.registry.resolved import Resolved
 from nitro_cli.registry.sources import (
     apply_environment,
     apply_overrides,
@@ -29,58 +29,13 @@ from nitro_cli.registry.sources import (
 from nitro_cli.registry.toml_text import KeyPath, format_key_path
 from nitro_cli.registry.validation import field_problems, layers_for, schedules_of
 
-__all__ = ["Project", "Resolved", "from_preset", "resolve", "resolved_of"]
+__all__ = ["Project", "from_preset", "resolve", "resolved_of"]
 
 
 class Project(Enum):
     """Where `[tool.nitro]` is read from when no file is named."""
 
     NEAREST = "nearest"
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """One experiment with all its values.
-
-    Attributes:
-        experiment: the experiment.
-        cls: its class.
-        import_path: how another process imports the class.
-        preset: the preset's name.
-        schedules: schedule per key, a number or a table with `kind`; None leaves them to the class's `schedules` hook.
-        origins: where each field came from; a key inside a field, such as `early_stop.patience`, has an entry of its
-            own when it was written apart from the field. Fields without an entry hold the class default.
-        ref: how the experiment was found.
-    """
-
-    experiment: Experiment
-    cls: type[Experiment]
-    import_path: str
-    preset: str | None = None
-    schedules: dict[str, Any] | None = None
-    origins: dict[str, Origin] = field(default_factory=dict)
-    ref: ExperimentRef | None = None
-
-    @property
-    def name(self) -> str:
-        """The experiment's name."""
-        return self.ref.name if self.ref is not None else self.cls.__name__
-
-    @property
-    def class_name(self) -> str:
-        """The name of its class, which run directories, preset folders and JSON documents carry."""
-        return self.cls.__name__
-
-    def origin(self, name: str) -> Origin:
-        """The origin of a field; the class default when nothing set it."""
-        return self.origins.get(name) or Origin(OriginKind.DEFAULT)
-
-    def origin_text(self, name: str) -> str:
-        """The origins of a field and of the keys inside it, for people."""
-        parts = [str(self.origin(name))]
-        inside = (f"{name}.", f"{name}[")
-        parts += [f"{key}: {origin}" for key, origin in self.origins.items() if key.startswith(inside)]
-        return "; ".join(parts)
 
 
 def resolve(
@@ -210,8 +165,10 @@ def resolved_of(
     """Describe an experiment that was built in Python, so that it can be recorded."""
     cls = type(experiment)
     ref = ref_of(cls)
-    table = None if schedules is None else dict(schedules)
-    return Resolved(experiment, cls, import_path_of(cls), preset, table, {}, ref)
+    fields = (name for name in cls.model_fields if name in experiment.model_fields_set)
+    origins = {name: Origin(OriginKind.KEYWORD, name) for name in fields}
+    found = Resolved(experiment, cls, import_path_of(cls), preset, None, origins, ref)
+    return found if schedules is None else found.with_schedules(schedules)
 
 
 def _load_preset(cls: type[Experiment], name: str, values: Mapping[str, Any]) -> Experiment:

@@ -13,6 +13,7 @@ import numpy as np
 
 from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata
 from nitro_cli.installation import DISTRIBUTION
+from nitro_cli.registry import NotWritable, natural_form
 from nitro_cli.run.snapshot import named_leaves, share_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
 
 __all__ = [
+    "derived_values",
     "described",
     "fields_by_kind",
     "logged_parameters",
@@ -109,6 +111,22 @@ def program_facts(program: Program) -> dict[str, Any]:
     }
 
 
+def derived_values(derived: Mapping[str, Any]) -> dict[str, Any]:
+    """The derived values as a record's metadata holds them; None for an array, which is among its leaves."""
+    return {name: None if _is_array(value) else _plain(value) for name, value in derived.items()}
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return natural_form(value)
+    except NotWritable:
+        return value  # the record names what has no form of its own
+
+
 def record_leaves(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, Any]:
     """Everything a checkpoint holds as arrays, where it lies."""
     leaves = {
@@ -118,7 +136,8 @@ def record_leaves(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, An
     }
     if carry.ema is not None:
         leaves |= named_leaves("ema", carry.ema)
-    return leaves | {f"extra/derived/{name}": value for name, value in derived.items() if isinstance(value, np.ndarray)}
+    arrays = {name: np.asarray(value) for name, value in derived.items() if _is_array(value)}
+    return leaves | {f"extra/derived/{name}": value for name, value in arrays.items()}
 
 
 def record_arrays(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, np.ndarray | ArrayPieces]:

@@ -14,6 +14,7 @@ import numpy as np
 from nitro_cli.checkpoints import Retention, check_disk, disk_need, record_bytes, without_quarantine
 from nitro_cli.experiment import Checkpointer, Experiment
 from nitro_cli.programs import CacheStats, Program, cache_stats
+from nitro_cli.registry import Resolved
 from nitro_cli.run.handle import Nitro
 from nitro_cli.run.loop import TrainLoop
 from nitro_cli.run.peers import watched
@@ -78,6 +79,7 @@ class DryRun:
     """What `dry_run` found.
 
     Attributes:
+        resolved: the configuration as training would use it, derived values included.
         report: what setup decided, with what compiling decided.
         parameters, parameter_bytes: of the model.
         state_bytes: of all that a step replaces: parameters, layer state, optimizer state, EMA.
@@ -89,6 +91,7 @@ class DryRun:
         disk: what checkpoints will take; None without a checkpointer.
     """
 
+    resolved: Resolved
     report: SetupReport
     parameters: int
     parameter_bytes: int
@@ -103,7 +106,9 @@ class DryRun:
 
     def as_json(self) -> dict[str, Any]:
         """As plain data."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("report", "programs", "disk")}
+        plain = {
+            name: value for name, value in vars(self).items() if name not in ("resolved", "report", "programs", "disk")
+        }
         disk = None if self.disk is None else asdict(self.disk)
         programs = [asdict(program) for program in self.programs]
         return {**plain, "programs": programs, "disk": disk, "report": self.report.as_json()}
@@ -116,7 +121,7 @@ class _NoSession:
         """Nobody wants to know."""
 
 
-def dry_run(e: Experiment, **keywords: Any) -> DryRun:
+def dry_run(e: Experiment | Resolved, **keywords: Any) -> DryRun:
     """Resolve, build and compile what `train(e, **keywords)` would, and say what it comes to.
 
     The programs of the first step and of validation are compiled, and so are in the program cache afterwards; the
@@ -147,6 +152,7 @@ def dry_run(e: Experiment, **keywords: Any) -> DryRun:
     leaves = jax.tree.leaves(nitro.params)
     split = parts.splits["train"]
     return DryRun(
+        resolved=nitro.resolved,
         report=parts.report,
         parameters=sum(int(np.prod(leaf.shape)) for leaf in leaves),
         parameter_bytes=sum(leaf.nbytes for leaf in leaves),
@@ -216,7 +222,7 @@ def _disk_need(nitro: Nitro) -> DiskNeed | None:
         return None
     carry = nitro.carry
     held = jax.tree.leaves((carry.params, carry.state, carry.opt, carry.ema))
-    held += [value for value in parts.derived.values() if isinstance(value, np.ndarray)]
+    held += [np.asarray(value) for value in parts.derived.values() if hasattr(value, "dtype")]
     each = record_bytes({str(index): leaf for index, leaf in enumerate(held)})
     count = need = None
     if isinstance(e.checkpointer, Checkpointer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import Experiment, selection_of
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
-from nitro_cli.registry import from_preset, import_path_of
+from nitro_cli.registry import Resolved, from_preset, resolved_of
 from nitro_cli.run.call_words import CALL_WORDS, check_knobs
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.device_fields import checked_values, device_field
@@ -49,7 +50,7 @@ class Nitro:
     """A run, resolved at construction: setup runs, nothing is trained.
 
     Args:
-        e: the experiment.
+        e: the experiment; as a `Resolved`, with its schedules, its preset and the origin of each value.
         data: named splits in the place of `build_data`; `{}` builds none (serving, export).
         weights: where the initial parameters come from: a checkpoint path, `"run:checkpoint"`, a pair, an `Average`
             pair, or a live handle.
@@ -72,7 +73,7 @@ class Nitro:
 
     def __init__(
         self,
-        e: Experiment,
+        e: Experiment | Resolved,
         *,
         data: Mapping[str, Any] | None = None,
         weights: Any = None,
@@ -88,12 +89,12 @@ class Nitro:
     ) -> None:
         check_knobs(knobs)
         setup_cache()
-        self.configured = e.replace(**knobs) if knobs else e
-        self.own_max_time = e.max_time  # what the run's configuration says: a limit of this call stays out of it
-        self.schedules_table = schedules
+        self._given = _resolved(e, schedules, preset)
+        resolved = self._given.with_values(knobs) if knobs else self._given
+        configured = resolved.experiment
         self.compile_options = check_compile_options(compile_options)
-        self.import_path = import_path_of(type(e))
-        self.run_dir = Path(self.configured.run_dir or Path("runs") / type(e).__name__)
+        self.import_path = resolved.import_path
+        self.run_dir = Path(configured.run_dir or Path("runs") / resolved.class_name)
         _check_utf8(Path.cwd(), self.run_dir)
         self.history = History()
         self.metrics: dict[str, Any] = {}
@@ -106,10 +107,10 @@ class Nitro:
         self._sealed: str | None = None
         self._released = False
         self._evaluated: dict[str, Any] | None = None  # until the monitors were told
-        self._code = CodeSnapshot(type(e))
+        self._code = CodeSnapshot(resolved.cls)
         with watched(), main_first():
             source = load_source(
-                weights, resume, root=self.run_dir, selection=selection_of(self.configured), load_ema=load_ema
+                weights, resume, root=self.run_dir, selection=selection_of(configured), load_ema=load_ema
             )
         self.request = Request(
             data=data,
@@ -118,13 +119,10 @@ class Nitro:
             restore_optimizer=restore_optimizer,
             restore_best=restore_best,
             load_ema=load_ema,
-            schedules=schedules,
-            schedules_origin="class" if schedules is None else ("preset" if preset else "keyword"),
             compile_options=self.compile_options,
-            preset=preset,
         )
         with self._setting_up():
-            self.parts = build_parts(self.configured, self.request, _setup_step, self._compiling)
+            self.parts = build_parts(resolved, self.request, _setup_step, self._compiling)
             self.carry: TrainState = initial_carry(self.parts, self.request, self.compile)
         self.evaluator = Evaluator(self.parts, self.compile)
         self.checkpoint_source: str | None = source.text if source is not None else None
@@ -139,9 +137,7 @@ class Nitro:
             **keywords: fields of the experiment, and the other words of `Nitro`.
         """
         words = {key: keywords.pop(key) for key in CALL_WORDS if key in keywords}
-        resolved = from_preset(experiment, name, **keywords)
-        words.setdefault("schedules", resolved.schedules)
-        return cls(resolved.experiment, preset=name, **words)
+        return cls(from_preset(experiment, name, **keywords), **words)
 
     # What the handle holds
 
@@ -149,6 +145,15 @@ class Nitro:
     def experiment(self) -> Experiment:
         """The experiment with this run's knobs and the derived values; Device fields as host arrays."""
         return self.parts.host_view()
+
+    @property
+    def resolved(self) -> Resolved:
+        """The configuration as the run records it: the values that are used, derived ones included, and their origins.
+
+        A `max_time` given to this handle alone is not in it.
+        """
+        resolved = self.parts.resolved
+        return resolved.taking("max_time", self._given)
 
     @property
     def params(self) -> Any:
@@ -440,12 +445,19 @@ def _check_utf8(*places: Path) -> None:
             )
 
 
+def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, preset: str | None) -> Resolved:
+    resolved = e if isinstance(e, Resolved) else resolved_of(e)
+    if preset is not None:
+        resolved = replace(resolved, preset=preset)
+    return resolved if schedules is None else resolved.with_schedules(schedules)
+
+
 @contextlib.contextmanager
 def _setup_step(name: str) -> Iterator[None]:
     with Progress.phase(name):
         yield
 
 
-def train(e: Experiment, **keywords: Any) -> Nitro:
+def train(e: Experiment | Resolved, **keywords: Any) -> Nitro:
     """Build a handle and train it: `Nitro(e, **keywords).train()`."""
     return Nitro(e, **keywords).train()

@@ -13,6 +13,7 @@ from nitro_cli.data import Split
 from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing, selection_of
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel
+from nitro_cli.registry import Resolved
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.sharing import WatchedDist
@@ -31,14 +32,14 @@ def hook_residency(e: Experiment) -> dict[str, str]:
 class Parts:
     """The resolved pieces of a handle, filled in by the setup steps in their order.
 
-    `experiment` holds the knobs of this run and the derived values; `device` the Device fields as arrays. `position`
+    `resolved` holds the knobs of this run and the derived values, each with its origin; `derived` all that `derive`
+    returned, also where a person's value is used in its place; `device` the Device fields as arrays. `position`
     counts the micro-batches taken in the epoch `epoch`; `epoch_closed` says whether that epoch was validated and
     recorded. `steps_per_dispatch` is the most steps of one call, None before the first. `w0` is dropped once the
     anchors are made from it; `w0_source` says which loaded weights it was, if any.
     """
 
-    experiment: Experiment
-    preset: str | None
+    resolved: Resolved
     report: SetupReport
     monitor: Monitor | None
     seed: int
@@ -78,6 +79,16 @@ class Parts:
     def selection(self) -> Monitor | None:
         """The metric and mode that the checkpoints are ranked by; None where nothing is scored."""
         return selection_of(self.experiment)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment with the values that are used."""
+        return self.resolved.experiment
+
+    @property
+    def preset(self) -> str | None:
+        """The preset's name."""
+        return self.resolved.preset
 
     @property
     def keep_host_batches(self) -> bool:

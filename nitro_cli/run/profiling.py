@@ -10,6 +10,7 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError, StoppedError
 from nitro_cli.experiment import Checkpointer, Experiment, JSONLogger
+from nitro_cli.registry import Resolved, resolved_of
 from nitro_cli.run.handle import Nitro
 from nitro_cli.run.stopwatch import REST, Spent, Stopwatch
 from nitro_cli.run.timed_handle import CHECKPOINT, COMPILE, EVALUATION, STEP, TRANSFER, WAIT, TimedNitro, Window
@@ -77,7 +78,7 @@ class Profile:
 
 
 def profile(
-    e: Experiment,
+    e: Experiment | Resolved,
     *,
     out_dir: Path | str | None = None,
     first_step: int | None = None,
@@ -104,12 +105,13 @@ def profile(
         StoppedError: another signal did.
         NitroError: what `train` would raise. What was traced up to there is written.
     """
-    place = user_path(out_dir) if out_dir is not None else _default_place(e, keywords)
+    resolved = e if isinstance(e, Resolved) else resolved_of(e)
+    place = user_path(out_dir) if out_dir is not None else _default_place(resolved.experiment, keywords)
     made = [folder for folder in (place, *place.parents) if not folder.exists()]
     place.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".run-", dir=place) as folder:
-            return _profiled(e, place, Path(folder), first_step, steps, keywords)
+            return _profiled(resolved, place, Path(folder), first_step, steps, keywords)
     except BaseException:
         for empty in made:
             with contextlib.suppress(OSError):
@@ -123,12 +125,13 @@ def _default_place(e: Experiment, keywords: dict[str, Any]) -> Path:
 
 
 def _profiled(
-    e: Experiment, place: Path, folder: Path, first_step: int | None, steps: int | None, keywords: dict[str, Any]
+    resolved: Resolved, place: Path, folder: Path, first_step: int | None, steps: int | None, keywords: dict[str, Any]
 ) -> Profile:
     if "resume" in keywords:
         raise ConfigError("a profile resumes nothing", fix="give weights= a checkpoint to start from")
     knobs = {name: keywords.pop(name) for name in list(keywords) if name in Experiment.model_fields}
-    e = e.replace(**knobs) if knobs else e
+    resolved = resolved.with_values(knobs)
+    e = resolved.experiment
     longest = e.max_epochs
     changed: dict[str, Any] = {"run_dir": folder, "early_stop": None, "max_time": None}
     # One epoch more than there is, so that the run is always stopped and never ends: its last checkpoint is then
@@ -140,7 +143,7 @@ def _profiled(
         changed["checkpointer"] = Checkpointer()
     watch = Stopwatch()
     with watch.spent(SETUP):
-        nitro = TimedNitro(e.replace(**changed), watch, **keywords)
+        nitro = TimedNitro(resolved.with_values(changed), watch, **keywords)
         nitro.check_trainable()
     per_epoch = nitro.parts.splits["train"].batches // e.accum
     window = Window(*_bounds(first_step, steps, longest * per_epoch), watch, Trace(place))

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from nitro_cli.checkpoints import CheckpointRef, RunStore, best_entry, record_bytes, runs
 from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
-from nitro_cli.registry import config_text, resolved_of, write_config
+from nitro_cli.registry import config_text, write_config
 from nitro_cli.run.facts import (
+    derived_values,
     fields_by_kind,
     logged_parameters,
     program_facts,
@@ -33,7 +34,6 @@ from nitro_cli.run.shared_writing import begin_with_others, check_common_directo
 from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:
-    from nitro_cli.registry import Resolved
     from nitro_cli.run.handle import Nitro
     from nitro_cli.run.loop import EpochSums
     from nitro_cli.run.restore import Source
@@ -151,7 +151,7 @@ class Recorder:
         held = meta.get("logger")
         if logger is not None and held is not None and continued:
             reattach_logger(logger, held["type"], held["state"])
-        recorder.config = config_text(_recorded(nitro))
+        recorder.config = config_text(nitro.resolved)
         if place.resumed is None or not continued:
             recorder.write_configuration(nitro)
         store.check_disk(record_bytes(record_leaves(nitro.carry, parts.derived)), e.max_epochs)
@@ -166,7 +166,7 @@ class Recorder:
     def write_configuration(self, nitro: Nitro) -> None:
         """Write config.toml and run.json, once."""
         if not self.configured:
-            write_config(self.store.path / "config.toml", _recorded(nitro))
+            write_config(self.store.path / "config.toml", nitro.resolved)
             self.write_run_json(nitro)
             self.configured = True
 
@@ -177,6 +177,8 @@ class Recorder:
             "id": self.store.id,
             "experiment": nitro.import_path,
             "preset": nitro.parts.preset,
+            "fields": fields_by_kind(nitro.parts.experiment),
+            "origins": nitro.parts.resolved.recorded_origins(),
             "command": sys.argv,
             "directory": os.getcwd(),
             "host": platform.node(),
@@ -277,6 +279,7 @@ class Recorder:
         return {
             "experiment": {"name": type(e).__name__, "import": nitro.import_path},
             "fields": fields_by_kind(e),
+            "origins": parts.resolved.recorded_origins(),
             "config": self.config,
             "graphconst": {name: repr(value) for name, value in e.graphconst_items().items()},
             "graphconst_sha256": {name: content_digest(value) for name, value in e.graphconst_items().items()},
@@ -297,7 +300,7 @@ class Recorder:
             "steps_per_dispatch": parts.steps_per_dispatch,
             "total_steps": parts.total_steps,
             "log_bytes": self.log_bytes(),
-            "derived": {name: None if hasattr(v, "dtype") else v for name, v in parts.derived.items()},
+            "derived": derived_values(parts.derived),
             "metrics": flatten_scalars(metrics)[0],
             "history": nitro.history.json_rows(),
             "rules": rules,
@@ -379,12 +382,6 @@ class Recorder:
             with contextlib.suppress(Exception):
                 self.logger.finish("error")
         self.history.close()
-
-
-def _recorded(nitro: Nitro) -> Resolved:
-    """The configuration of the run: a time limit given to this handle alone is not in it."""
-    own = nitro.configured.replace(max_time=nitro.own_max_time)
-    return resolved_of(own, preset=nitro.parts.preset, schedules=nitro.schedules_table)
 
 
 def continued_ref(resumed: Source | None, run_dir: Path) -> CheckpointRef | None:

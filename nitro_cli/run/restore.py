@@ -45,7 +45,7 @@ class Source:
         text: what to call it in messages.
         path: the record's directory; None for averages and handles.
         ref: where the record stands in its run, for a resume.
-        derived: the record's derived values; None where `derive` must run.
+        derived: what `derive` returned where the weights were trained; None where that is not known.
     """
 
     kind: str
@@ -126,7 +126,7 @@ def _from_handle(handle: Any, load_ema: bool) -> Source:
     e = handle.experiment
     meta = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch, "step": handle.step}
     text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
-    return Source("handle", Record(meta=meta, arrays=arrays), text)
+    return Source("handle", Record(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
 
 
 def _derived(record: Record) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split, inspect_split
-from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning, nearest
+from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import (
     Best,
     Checkpointer,
@@ -36,7 +36,9 @@ from nitro_cli.experiment import (
 )
 from nitro_cli.optim import Hyper, Optimizer, bind, bind_manual, build_layout, horizon_jump
 from nitro_cli.programs import BoundModel, initialize
+from nitro_cli.registry import Resolved
 from nitro_cli.run.decay_reference import decay_reference
+from nitro_cli.run.deriving import merge_derived
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.judged_metrics import check_judged_metrics
 from nitro_cli.run.parts import Parts, hook_residency
@@ -58,10 +60,7 @@ class Request:
     restore_optimizer: bool = False
     restore_best: Any = False
     load_ema: bool = False
-    schedules: Mapping[str, Any] | None = None
-    schedules_origin: str = "class"
     compile_options: Mapping[str, Any] | None = None
-    preset: str | None = None
 
 
 Step = Callable[[str], AbstractContextManager[None]]
@@ -75,27 +74,27 @@ def manual_mode(e: Experiment) -> bool:
     return bool(e.manual_training())
 
 
-def build_parts(e: Experiment, request: Request, step: Step, compiling: Compiling) -> Parts:
+def build_parts(resolved: Resolved, request: Request, step: Step, compiling: Compiling) -> Parts:
     """Run the setup steps in order; each failure comes before anything expensive that it makes useless.
 
     Args:
-        e: the experiment with this run's knobs.
+        resolved: the experiment with this run's knobs, and its schedules.
         request: the other words of the call.
         step: names the step in progress.
         compiling: told when the initialisation is about to be compiled.
     """
     with step("checking the configuration"):
-        parts = _check_configuration(e, request)
+        parts = _check_configuration(resolved, request)
     _seed_host(parts.seed)
     with step("building data"):
         _build_data(parts, request)
-    _merge_derived(parts, request)
+    merge_derived(parts, serving=request.data is not None and not parts.sources)
     _place_device_fields(parts)
     with step("building the model"):
         _build_model(parts, request, compiling)
     _inspect(parts)
     with step("binding schedules"):
-        _bind(parts, request)
+        _bind(parts)
     if "train" in parts.splits:
         with step("building the optimizer"):
             _build_optimizer(parts, request)
@@ -103,7 +102,8 @@ def build_parts(e: Experiment, request: Request, step: Step, compiling: Compilin
     return parts
 
 
-def _check_configuration(e: Experiment, request: Request) -> Parts:
+def _check_configuration(resolved: Resolved, request: Request) -> Parts:
+    e = resolved.experiment
     cls = type(e)
     check_hooks(e)
     check_knob_kinds(cls)
@@ -128,7 +128,7 @@ def _check_configuration(e: Experiment, request: Request) -> Parts:
                 stacklevel=2,
             )
         seed = held
-    return Parts(experiment=e, preset=request.preset, report=SetupReport(), monitor=monitor, seed=seed, source=source)
+    return Parts(resolved=resolved, report=SetupReport(), monitor=monitor, seed=seed, source=source)
 
 
 def _check_numbers(e: Experiment) -> None:
@@ -178,33 +178,6 @@ def _build_data(parts: Parts, request: Request) -> None:
             fix='return a mapping of split names to sources: {"train": ..., "val": ...}',
         )
     parts.sources = dict(built)
-
-
-def _merge_derived(parts: Parts, request: Request) -> None:
-    source = parts.source
-    e = parts.experiment
-    if source is not None and source.kind == "weights" and source.derived is not None:
-        derived = dict(source.derived)
-    elif not has_hook(e, "derive") or (request.data is not None and not parts.sources):
-        return
-    else:
-        returned = e.derive(parts.sources)
-        if not isinstance(returned, Mapping):
-            raise HookError(
-                f"`derive` returned {type(returned).__name__}", fix="return a mapping of field names to values"
-            )
-        derived = dict(returned)
-    fields = type(e).model_fields
-    for name in derived:
-        if name not in fields:
-            raise ConfigError(
-                f"`derive` returned {name!r}, which is no field of {type(e).__name__}",
-                nearest=nearest(name, fields),
-                fix=f"declare it: {name}: Device[...]",
-            )
-    parts.derived = derived
-    parts.experiment = e.replace(**derived)
-    check_graphconst(parts.experiment)
 
 
 def _place_device_fields(parts: Parts) -> None:
@@ -326,11 +299,11 @@ def _used(parts: Parts, hook: str) -> bool:
     return hook == "forward" or has_hook(parts.experiment, hook)
 
 
-def _bind(parts: Parts, request: Request) -> None:
+def _bind(parts: Parts) -> None:
     e = parts.experiment
     words: dict[str, Any] = {
-        "schedules": request.schedules,
-        "origin": request.schedules_origin,
+        "schedules": parts.resolved.schedules,
+        "origin": parts.resolved.schedules_origin,
         "total_steps": max(parts.total_steps, 1),
         "monitor": parts.monitor,
     }

@@ -12,6 +12,7 @@ import jax
 
 from nitro_cli.experiment import Experiment
 from nitro_cli.programs import Program, TrainState
+from nitro_cli.registry import Resolved
 from nitro_cli.run.handle import Nitro
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.stopwatch import Spent, Stopwatch
@@ -95,7 +96,7 @@ class Transfers:
 class TimedNitro(Nitro):
     """A handle whose work is timed: programs are waited for, batches are counted as they are asked for and moved."""
 
-    def __init__(self, e: Experiment, watch: Stopwatch, **keywords: Any) -> None:
+    def __init__(self, e: Experiment | Resolved, watch: Stopwatch, **keywords: Any) -> None:
         self._watch = watch
         self._window: Window | None = None
         self._saving = False

@@ -70,8 +70,7 @@ def run(
 
         resolved = found.resolved
         weights = None if found.checkpoint is None else str(found.checkpoint)
-        words = {"schedules": resolved.schedules, "preset": resolved.preset, "weights": weights}
-        made = profile(resolved.experiment, out_dir=out, first_step=first_step, steps=steps, **words)
+        made = profile(resolved, out_dir=out, first_step=first_step, steps=steps, weights=weights)
     if output.json:
         output.document(
             experiment=resolved.class_name, import_path=resolved.import_path, preset=resolved.preset, run=found.run,

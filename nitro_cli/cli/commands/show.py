@@ -1,10 +1,13 @@
-"""`nitro show`: the fields of an experiment and where each value came from."""
+"""`nitro show`: the fields of an experiment, or of a run, and where each value came from."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,8 +15,9 @@ import typer
 from nitro_cli.cli.configuration import configuration_document, configuration_lines
 from nitro_cli.cli.options import ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
-from nitro_cli.errors import ExitCode
-from nitro_cli.registry import Resolved, list_presets, resolve
+from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
+from nitro_cli.errors import ConfigError, ExitCode, ExperimentNotFoundError, RunNotFoundError
+from nitro_cli.registry import Resolved, list_presets, read_config, resolve
 
 __all__ = ["run"]
 
@@ -27,8 +31,8 @@ def run(
     origin: Annotated[bool, typer.Option("--origin", help="Say for every value where it was written.")] = False,
     knobs: Annotated[bool, typer.Option("--knobs/--no-knobs", help="Show the inherited run knobs too.")] = True,
 ) -> int:
-    """The fields of an experiment: kind, type, value, where the value came from, documentation."""
-    resolved = resolve(experiment, preset, sets or (), unsets or ())
+    """The fields of an experiment, or those that a run used: kind, type, value, where it came from, documentation."""
+    resolved = _resolved(experiment, preset, sets or (), unsets or ())
     presets = list_presets(resolved.ref) if resolved.ref is not None else []
     if output.json:
         output.document(**configuration_document(resolved), doc=_about(resolved), presets=presets)
@@ -39,6 +43,27 @@ def run(
     lines = configuration_lines(resolved, every_origin=origin, knobs=knobs, width=width)
     output.text("\n".join([*head, *lines]))
     return ExitCode.OK
+
+
+def _resolved(text: str, preset: str | None, sets: Sequence[str], unsets: Sequence[str]) -> Resolved:
+    """The experiment, or the run, that the text names."""
+    if is_run_root(Path(text)) or is_run_directory(Path(text)):
+        return _of_run(text, preset, sets, unsets)
+    try:
+        return resolve(text, preset, sets, unsets)
+    except ExperimentNotFoundError:
+        with contextlib.suppress(RunNotFoundError):
+            return _of_run(text, preset, sets, unsets)
+        raise
+
+
+def _of_run(text: str, preset: str | None, sets: Sequence[str], unsets: Sequence[str]) -> Resolved:
+    place = find_run(text)
+    if preset is not None:
+        raise ConfigError(
+            "--preset does not go with a run", where=f"--preset {preset}", why="a run has a configuration of its own"
+        )
+    return read_config(place.config, sets, unsets)
 
 
 def _about(resolved: Resolved) -> str:
