@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         write_record,
     )
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
-    from nitro_cli.checkpoints.retention import Retention, check_keep
+    from nitro_cli.checkpoints.retention import Retention
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
     from nitro_cli.checkpoints.sources import resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
@@ -62,7 +62,6 @@ __all__ = [
     "average_checkpoints",
     "best_entry",
     "check_disk",
-    "check_keep",
     "checkpoint_info",
     "disk_need",
     "host_arrays",
@@ -110,7 +109,7 @@ __getattr__, __dir__ = lazy_names(
         "references": "AverageRef CheckpointRef",
         "rebuilding": "rescan",
         "reconcile": "unlisted_runs warn_about_unlisted",
-        "retention": "Retention check_keep",
+        "retention": "Retention",
         "shared_record": "PartWriter WrittenPart",
         "sources": "resolve_resume resolve_source",
         "store": "RunStore",

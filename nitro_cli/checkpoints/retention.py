@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import NitroWarning
 
 from .entries import ManifestEntry, latest_entry
 
 if TYPE_CHECKING:
     from nitro_cli.experiment import Checkpointer, Selector
 
-__all__ = ["Retention", "check_keep", "warn_about_mixed", "warn_about_others"]
+__all__ = ["Retention", "warn_about_mixed", "warn_about_others"]
 
 
 def _never_live(run: str) -> bool:
@@ -129,36 +129,6 @@ class Retention:
                 return None
             total += held
         return (total if max_epochs is None else min(total, max_epochs)) + 2
-
-
-def check_keep(checkpointer: Checkpointer, *, scored: bool) -> None:
-    """Check at setup that a training run can live with its `keep`.
-
-    Args:
-        checkpointer: the run's.
-        scored: whether the epochs have a score (there is a `val` split).
-
-    Raises:
-        ConfigError: `keep` has only selectors that rank, and nothing is scored: no epoch would ever be written.
-
-    Warns:
-        NitroWarning: no `Last` is in `keep`, so the state that training ends in is not kept.
-    """
-    keep = ", ".join(str(selector) for selector in checkpointer.keep)
-    if not scored and all(_ranks(selector) for selector in checkpointer.keep):
-        raise ConfigError(
-            "no checkpoint would ever be written",
-            where="checkpointer.keep",
-            why=f"keep=({keep}) only ranks by score, and without a `val` split no epoch has one",
-            fix="add Last(1) to keep, or a `val` split to build_data",
-        )
-    if not any(str(selector).startswith("last(") for selector in checkpointer.keep):
-        warnings.warn(
-            f"keep=({keep}) has no Last: the state that training ends in is kept only if one of them picks it, and "
-            "`latest` means the newest that was kept",
-            NitroWarning,
-            stacklevel=2,
-        )
 
 
 def warn_about_others(entries: Sequence[ManifestEntry], retention: Retention, run: str, root: object) -> None:

@@ -13,7 +13,7 @@ from nitro_cli.errors import ConfigError
 
 from .device_values import device_array
 
-__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "kind_of_annotation", "without_marker"]
+__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "kind_of_annotation"]
 
 T = TypeVar("T")
 
@@ -98,13 +98,3 @@ def kind_of_annotation(annotation: Any, name: str) -> FieldKind:
             fix=f"write the type, such as `{name}: Device[float]`",
         )
     return kinds[0] if kinds else FieldKind.HOST
-
-
-def without_marker(annotation: Any) -> Any:
-    """The annotation without its kind marker: `Device[float]` gives `float`."""
-    metadata = getattr(annotation, "__metadata__", ())
-    rest = tuple(m for m in metadata if not isinstance(m, KindMarker))
-    if len(rest) == len(metadata):
-        return annotation
-    origin = annotation.__origin__
-    return Annotated[(origin, *rest)] if rest else origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,18 +157,6 @@ class Routing:
         if all(name in batch for name in names) and not self.signatures[hook].takes_all:
             return {name: batch[name] for name in names}
         return {name: batch[name] for name in self.signatures[hook].fields_for(list(batch))}
-
-    def call(self, hook_fn: Callable[..., Any], *args: Any, hook: str | None = None) -> Any:
-        """Call a hook with its positional arguments and its share of the batch.
-
-        Args:
-            hook_fn: the bound method, such as `view.loss`.
-            *args: its positional arguments, then the batch (a mapping) last.
-            hook: its name, where `hook_fn` does not carry it.
-        """
-        *positional, batch = args
-        name = hook or hook_fn.__name__
-        return hook_fn(*positional, **self.kwargs(name, batch))
 
 
 def resolve_routing(

@@ -204,19 +204,6 @@ class Hyper:
             )
         self.version += 1
 
-    def report(self) -> list[tuple[str, str]]:
-        """The setup report as label and text: one row per schedule, then one per group."""
-        rows = [(row.key, f"{row.schedule} -> {', '.join(row.bound)} ({row.origin})") for row in self.bindings]
-        for group in self.groups:
-            rows.append(
-                (
-                    f"group {group.group}",
-                    f"rate {group.rate}, ratio {group.ratio:g}, anchor {group.anchor}, decay {group.decay}, "
-                    f"{group.rule}, {group.parameters:,} parameters in {group.leaves} leaves",
-                )
-            )
-        return rows
-
 
 def horizon_jump(old: Hyper, new: Hyper, step: int) -> list[str]:
     """How the schedules jump when a resume changes the horizon.

@@ -38,7 +38,6 @@ PyTree = Any
 Row = jax.Array | Sequence[jax.Array]
 """The hyperparameters of a step, by column."""
 
-UNROLL_UP_TO = 8
 WISH = "nitro/wish"
 """Name of the number through which processes ask each other for a stop or a save."""
 

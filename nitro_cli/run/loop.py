@@ -71,7 +71,6 @@ class TrainLoop:
     plan: StepPlan
     programs: dict[Any, Program] = field(default_factory=dict)
     steps_finished: int = 0
-    steps_dispatched: int = 0
     _wish: tuple[int, Any] = (-1, None)
 
     def __post_init__(self) -> None:
@@ -259,7 +258,6 @@ class TrainLoop:
             nitro.carry, readback, outputs = program(nitro.carry, batches, self.inputs)
         first = nitro.step + 1
         nitro.parts.step += count
-        self.steps_dispatched += count
         nitro.parts.position = position + count * self.plan.accum
         current = Pending(batches, first, position, count, readback, outputs, hosts)
         self._finish(pending, nitro.epoch)

@@ -108,7 +108,6 @@ def _check_configuration(resolved: Resolved, request: Request) -> Parts:
     check_hooks(e)
     check_knob_kinds(cls)
     check_graphconst(e)
-    _check_numbers(e)
     monitor = monitor_of(e)
     _check_rules(e, monitor)
     if manual_mode(e) and e.accum > 1:
@@ -129,19 +128,6 @@ def _check_configuration(resolved: Resolved, request: Request) -> Parts:
             )
         seed = held
     return Parts(resolved=resolved, report=SetupReport(), monitor=monitor, seed=seed, source=source)
-
-
-def _check_numbers(e: Experiment) -> None:
-    positive = {"max_epochs": e.max_epochs, "accum": e.accum, "log_every_n_steps": e.log_every_n_steps}
-    for name, value in positive.items():
-        if value < 1:
-            raise ConfigError(f"{name} = {value}", where=type(e).__name__, why="it must be at least 1")
-    if e.gradient_clip_norm < 0:
-        raise ConfigError(
-            f"gradient_clip_norm = {e.gradient_clip_norm}",
-            where=type(e).__name__,
-            why="it is a norm; 0 switches it off",
-        )
 
 
 def _check_rules(e: Experiment, monitor: Monitor | None) -> None:

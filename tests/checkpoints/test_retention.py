@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_cli.checkpoints import ManifestEntry, Retention, check_keep
+from nitro_cli.checkpoints import ManifestEntry, Retention
 from nitro_cli.checkpoints.retention import warn_about_others
-from nitro_cli.errors import ConfigError, NitroWarning
-from nitro_cli.experiment import Best, Checkpointer, Epochs, Every, Last, Selector
+from nitro_cli.errors import NitroWarning
+from nitro_cli.experiment import Best, Epochs, Every, Last, Selector
 
 NAN = math.nan
 
@@ -222,16 +222,6 @@ def test_capacity_counts_what_is_kept_one_in_flight_and_one_resume_point(
     keep: tuple[Selector, ...], max_epochs: int | None, expected: int | None
 ) -> None:
     assert rule(*keep).capacity(max_epochs) == expected
-
-
-def test_only_best_without_scores_is_refused_and_no_last_warns() -> None:
-    with pytest.raises(ConfigError, match="no checkpoint would ever be written"):
-        check_keep(Checkpointer(keep=(Best(3),)), scored=False)
-    with pytest.warns(NitroWarning, match="no Last"):
-        check_keep(Checkpointer(keep=(Best(3),)), scored=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_keep(Checkpointer(), scored=False)
 
 
 def test_setup_warns_of_what_scope_dir_may_delete_and_of_other_metrics() -> None:

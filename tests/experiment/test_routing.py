@@ -32,8 +32,8 @@ def test_each_hook_receives_the_fields_it_declares():
     assert routing.fields_for("forward") == ("image",)
     assert routing.fields_for("loss") == ("label",)
     assert routing.fields_for("metrics") == ("name", "label")
-    assert routing.call(Routed().metrics, None, BATCH) == {"label": 2, "name": ["a"]}
-    assert routing.call(Routed().forward, None, None, "state", BATCH) == (1, "state")
+    assert routing.kwargs("metrics", BATCH) == {"label": 2, "name": ["a"]}
+    assert routing.kwargs("forward", BATCH) == {"image": 1}
 
 
 def test_only_fields_of_traced_hooks_are_device_fields():
@@ -46,17 +46,16 @@ def test_a_keyword_with_a_default_is_optional():
     with_weight = {**BATCH, "weight": 9}
     routing = resolve_routing(Routed(), with_weight, traced=("loss",))
     assert routing.device_fields == {"label", "weight"}
-    assert routing.call(Routed().loss, 0, with_weight) == (0, 2, 9)
-    assert resolve_routing(Routed(), BATCH, traced=("loss",)).call(Routed().loss, 0, BATCH) == (0, 2, None)
-    assert routing.call(Routed().loss, 0, BATCH) == (0, 2, None)
+    assert routing.kwargs("loss", with_weight) == {"label": 2, "weight": 9}
+    assert resolve_routing(Routed(), BATCH, traced=("loss",)).kwargs("loss", BATCH) == {"label": 2}
+    assert routing.kwargs("loss", BATCH) == {"label": 2}
 
 
 def test_var_keywords_receive_the_whole_batch():
     routing = resolve_routing(TakesAll(), BATCH, traced=("forward",))
     assert routing.device_fields == set(BATCH)
-    image, rest = routing.call(TakesAll().forward, None, None, None, {**BATCH, "late": 4})
-    assert image == 1
-    assert rest == {"name": ["a"], "label": 2, "unused": 3, "late": 4}
+    late = {**BATCH, "late": 4}
+    assert routing.kwargs("forward", late) == late
 
 
 def test_a_missing_required_keyword_names_hook_keyword_fields_and_nearest():
@@ -81,7 +80,7 @@ def test_a_prediction_batch_needs_only_the_fields_of_forward():
 def test_a_view_routes_like_its_experiment():
     view = compile_view(Routed())
     routing = resolve_routing(view, BATCH, traced=("forward",))
-    assert routing.call(view.forward, None, None, 0, BATCH) == (1, 0)
+    assert routing.kwargs("forward", BATCH) == {"image": 1}
 
 
 def test_a_batch_field_taken_by_position_is_refused_with_the_signature_to_write():

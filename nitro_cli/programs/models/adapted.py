@@ -59,10 +59,6 @@ class AdaptedModel(abc.ABC):
             HookError: the model returned something that cannot be taken apart.
         """
 
-    def with_arrays(self, params: PyTree, state: PyTree) -> Self:
-        """The same model with other arrays."""
-        return dataclasses.replace(self, params=params, state=state)
-
     def without_arrays(self) -> Self:
         """The same model holding no arrays, so that it does not keep the initial parameters alive."""
         return dataclasses.replace(self, params=None, state=None)
