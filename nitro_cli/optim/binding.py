@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.errors import ConfigError, OptimizerError, ScheduleError
+from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
 from nitro_cli.experiment import FieldKind, config_metadata
 from nitro_cli.optim.gradient_rules import GradRule, PerturbRule, SingleGrad, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
@@ -34,6 +34,8 @@ __all__ = [
 
 Resolved = tuple[ValueSource, Plateau | None]
 
+_LONGEST = 2**24  # optimizer steps; no warmup is longer
+
 
 def bind(
     e: Any,
@@ -42,6 +44,7 @@ def bind(
     schedules: Mapping[str, Any] | None = None,
     origin: str = "class",
     total_steps: int,
+    trains: bool = True,
     clip_norm: float | None = None,
     monitor: Any = None,
 ) -> Hyper:
@@ -53,6 +56,8 @@ def bind(
         schedules: what replaces the experiment's `schedules()` whole; None takes that.
         origin: where `schedules` came from: `"preset"` or `"keyword"`; ignored without it.
         total_steps: the horizon, `max_epochs * batches // accum`.
+        trains: whether the values will be trained by; without, a schedule that the horizon does not suit is taken over
+            the next one that does.
         clip_norm: global gradient norm to clip at, 0 is off; None takes `gradient_clip_norm`.
         monitor: the run's `(metric, mode)` for plateaus that name none, or None.
 
@@ -69,7 +74,7 @@ def bind(
     gradient = gradient_rule(e)
     bindings = _resolved_keys(entries, _key_space(e, rules, gradient))
     _check_decay(bindings, rates, rules)
-    resolved, plateaus = resolve_entries(entries, total_steps, monitor)
+    resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
     columns = [
         *_group_columns(layout, rates, rules, bindings, resolved),
         constant_column("clip_norm", _clip_norm(e.gradient_clip_norm if clip_norm is None else clip_norm)),
@@ -191,14 +196,15 @@ def _check_decay(bindings: Sequence[Binding], rates: Mapping[str, GroupRates], r
 
 
 def resolve_entries(
-    entries: Mapping[str, Any], total_steps: int, monitor: Any
+    entries: Mapping[str, Any], total_steps: int, monitor: Any, *, trains: bool = True
 ) -> tuple[dict[str, Resolved], dict[str, PlateauCounters]]:
     """The values of every schedule over the horizon, and the counters of those under a plateau.
 
     Raises:
         ScheduleError: an entry is no schedule, or a plateau has no metric to follow.
     """
-    resolved = {key: resolve_schedule(key, entry, total_steps) for key, entry in entries.items()}
+    resolve = resolve_schedule if trains else _over_some_horizon
+    resolved = {key: resolve(key, entry, total_steps) for key, entry in entries.items()}
     counters: dict[str, PlateauCounters] = {}
     for key, (_, plateau) in resolved.items():
         if plateau is None:
@@ -215,6 +221,24 @@ def resolve_entries(
         assert mode is not None
         counters[key] = PlateauCounters(plateau, metric, mode)
     return resolved, counters
+
+
+def _over_some_horizon(key: str, entry: Any, total: int) -> Resolved:
+    """A schedule for a handle that does not train: where `total` does not suit it, over the next doubling that does.
+
+    Such a handle reads a Device field's value at one step and nothing else, and may have no horizon at all.
+    """
+    horizon, refused = total, None
+    while horizon < total + _LONGEST:
+        try:
+            found = resolve_schedule(key, entry, horizon)
+            found[0].values(1, 1)
+            return found
+        except (ScheduleError, HookError) as error:
+            refused = refused or error
+            horizon *= 2
+    assert refused is not None
+    raise refused
 
 
 def _group_columns(

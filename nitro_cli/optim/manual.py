@@ -44,6 +44,7 @@ def bind_manual(
     schedules: Mapping[str, Any] | None = None,
     origin: str = "class",
     total_steps: int,
+    trains: bool = True,
     monitor: Any = None,
 ) -> Hyper:
     """Bind schedules into the optimizer states that `setup_optimizers` returned; their values are absolute.
@@ -55,7 +56,7 @@ def bind_manual(
     Args:
         e: the experiment, run knobs resolved.
         opt_state: what `setup_optimizers` returned, arrays or shapes.
-        schedules, origin, total_steps, monitor: as for `bind`.
+        schedules, origin, total_steps, trains, monitor: as for `bind`.
 
     Returns:
         Hyperparameters whose `apply_row(opt_state, row)` sets the scheduled ones before each step.
@@ -68,7 +69,7 @@ def bind_manual(
     entries, origin = experiment_schedules(e, schedules, origin)
     device, refused = device_space(e)
     sites = _sites(opt_state, ())
-    resolved, plateaus = resolve_entries(entries, total_steps, monitor)
+    resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
     columns: list[Column] = []
     rows: list[BindingRow] = []
     places: dict[tuple[Path, str], tuple[int, str]] = {}

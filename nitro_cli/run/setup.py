@@ -63,6 +63,9 @@ class Request:
     compile_options: Mapping[str, Any] | None = None
 
 
+_UNKNOWN_HORIZON = 1024
+"""Optimizer steps of a handle with neither a train split nor a record: the first value is all that is read."""
+
 Step = Callable[[str], AbstractContextManager[None]]
 Compiling = Callable[[str], object]
 
@@ -209,6 +212,7 @@ def _inspect(parts: Parts) -> None:
     parts.residency = hook_residency(e)
     parts.manual = manual_mode(e)
     if not parts.sources:
+        _set_horizon(parts)
         return
     for name, source in parts.sources.items():
         accum = e.accum if name == "train" else 1
@@ -226,8 +230,7 @@ def _inspect(parts: Parts) -> None:
         for hook in needed:
             parts.routing.signatures[hook].fields_for(tuple(split.fields), f"a batch of split {split.name!r}")
         split.check_device_fields(parts.routing.device_fields)
-    if "train" in parts.splits:
-        _set_horizon(parts)
+    _set_horizon(parts)
     _agree(parts)
 
 
@@ -249,8 +252,14 @@ def _agree(parts: Parts) -> None:
 
 
 def _set_horizon(parts: Parts) -> None:
-    """The optimizer steps of the whole run; on a resume those taken, and those of the epochs that remain."""
-    e, train = parts.experiment, parts.splits["train"]
+    """The optimizer steps of the whole run; on a resume those taken, and those of the epochs that remain.
+
+    Without a train split those of the run that the weights come from; 0 without one.
+    """
+    e, train = parts.experiment, parts.splits.get("train")
+    if train is None:
+        parts.total_steps = int(parts.source.record.meta.get("total_steps", 0)) if parts.source is not None else 0
+        return
     per_epoch = train.batches // e.accum
     parts.total_steps = e.max_epochs * per_epoch
     source = parts.source
@@ -290,7 +299,8 @@ def _bind(parts: Parts) -> None:
     words: dict[str, Any] = {
         "schedules": parts.resolved.schedules,
         "origin": parts.resolved.schedules_origin,
-        "total_steps": max(parts.total_steps, 1),
+        "total_steps": parts.total_steps or _UNKNOWN_HORIZON,
+        "trains": "train" in parts.splits,
         "monitor": parts.monitor,
     }
     if parts.manual:
@@ -301,13 +311,18 @@ def _bind(parts: Parts) -> None:
     else:
         bound = partial(bind, e, parts.layout)
     parts.hyper = bound(**words)
-    _tell_horizon(parts, bound, words)
+    held = _held_schedules(parts)
+    if held is not None:
+        parts.hyper.load_state(held)
+    _tell_horizon(parts, bound, words, held)
     if parts.hyper.plateaus and "train" in parts.splits and "val" not in parts.splits:
         raise ConfigError("a plateau schedule without a `val` split", fix="return a val split, or drop the plateau")
     check_judged_metrics(parts)
 
 
-def _tell_horizon(parts: Parts, bound: Callable[..., Hyper], words: Mapping[str, Any]) -> None:
+def _tell_horizon(
+    parts: Parts, bound: Callable[..., Hyper], words: Mapping[str, Any], held: Mapping[str, Any] | None
+) -> None:
     """A resume over another horizon recomputes the whole curve: say where it jumps."""
     source = parts.source
     if source is None or source.kind != "resume" or "train" not in parts.splits:
@@ -315,13 +330,19 @@ def _tell_horizon(parts: Parts, bound: Callable[..., Hyper], words: Mapping[str,
     meta = source.record.meta
     if meta["total_steps"] == parts.total_steps:
         return
-    before, after = bound(**{**words, "total_steps": meta["total_steps"]}), bound(**words)
-    held = meta.get("rules", {}).get("schedules")
-    for hyper in (before, after):
-        if held:
-            hyper.load_state(held)
-    for sentence in horizon_jump(before, after, parts.step):
+    before = bound(**{**words, "total_steps": meta["total_steps"]})
+    if held is not None:
+        before.load_state(held)
+    for sentence in horizon_jump(before, parts.hyper, parts.step):
         warnings.warn(f"another horizon than the checkpoint's: {sentence}", NitroWarning, stacklevel=2)
+
+
+def _held_schedules(parts: Parts) -> Mapping[str, Any] | None:
+    """The state of the schedules in the record that a resume starts from."""
+    source = parts.source
+    if source is None or source.kind != "resume":
+        return None
+    return source.record.meta.get("rules", {}).get("schedules") or None
 
 
 def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:

@@ -380,8 +380,6 @@ class TrainingSession:
             _say(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
         elif rule is not None and held.get("early_stop") is not None:
             rule.load_state(held["early_stop"])
-        if held.get("schedules"):
-            self.nitro.parts.hyper.load_state(held["schedules"])
         for row in History.from_json_rows(meta.get("history", [])):
             self.nitro.history.append(row)
 
