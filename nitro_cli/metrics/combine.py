@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import MetricError, NitroWarning
-from nitro_cli.metrics.leaves import INT64_LIMIT, Leaf
-from nitro_cli.metrics.values import Concat, Max, Mean, Min
+from nitro_cli.metrics.leaves import Leaf
+from nitro_cli.metrics.values import INT64_LIMIT, Concat, Max, Mean, Min
 
 __all__ = ["divide_leaf", "join_leaf"]
 
@@ -68,7 +68,12 @@ def divide_leaf(leaf: Leaf, name: str, where: str) -> Any:
     """Return the total over the count; an entry whose count is zero is NaN with a warning, unless all are."""
     zero = np.equal(leaf.count, 0)
     if not np.any(zero):
-        return leaf.value / leaf.count
+        try:
+            return leaf.value / leaf.count
+        except OverflowError:
+            raise MetricError(
+                f"The mean of {name} is beyond every floating-point number.", where=where, fix="scale what it sums"
+            ) from None
     if np.all(zero) or np.any(np.broadcast_to(zero, leaf.shape) & np.not_equal(leaf.value, 0)):
         raise MetricError(
             f"The count of {name} is zero over the whole split.",

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import MetricError
-from nitro_cli.metrics.values import MODES, Concat, Mean, _Value
+from nitro_cli.metrics.values import INT64_LIMIT, MODES, Concat, Mean, _Value
 
-__all__ = ["EXAMPLE", "INT64_LIMIT", "Leaf", "batch_leaf", "flatten_values", "joined_name"]
+__all__ = ["EXAMPLE", "Leaf", "batch_leaf", "flatten_values", "joined_name"]
 
-INT64_LIMIT = 2**63
+LARGEST = int(np.finfo(np.float64).max)
 EXAMPLE = "Mean(total, count) for a mean, Sum(x), Max(x), Min(x), or Concat(x) with one entry per sample"
 
 
@@ -161,6 +161,12 @@ def _array(x: Any, name: str, where: str) -> np.ndarray:
 def _number(x: Any, name: str, where: str) -> tuple[Any, int]:
     """Return the value as int, float, int64 or float64 array, with a bound on the size of its integers."""
     if type(x) is int or type(x) is float:
+        if isinstance(x, int) and abs(x) > LARGEST:
+            raise MetricError(
+                f"{name!r} is an integer of {x.bit_length()} bits, beyond every floating-point number.",
+                where=where,
+                fix="return a number that a float can hold",
+            )
         return x, 0
     array = _array(x, name, where)
     kind, dtype = array.dtype.kind, array.dtype.name

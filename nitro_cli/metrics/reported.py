@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nitro_cli.errors import MetricError, nearest
-from nitro_cli.metrics.values import MODES, Concat
+from nitro_cli.metrics.values import INT64_LIMIT, MODES, Concat
 
 __all__ = ["RESERVED", "check_reported", "check_scalar", "flatten_metrics", "flatten_scalars", "read_scalar"]
 
@@ -149,6 +149,12 @@ def check_reported(
                     fix="reduce it to numbers or a small array, or leave it out",
                 )
         scalar = _as_scalar(value)
+        if isinstance(scalar, int) and not -INT64_LIMIT <= scalar < INT64_LIMIT:
+            raise MetricError(
+                f"{name!r} is an integer that no longer fits 64 bits.",
+                where=where,
+                fix="return a floating-point number",
+            )
         out[name] = _as_array(value, name, where) if scalar is None else scalar
     return out
 
@@ -170,7 +176,14 @@ def _is_unreduced(value: Any, joined: Any) -> bool:
 
     if isinstance(value, Concat):
         value = value.value
-    return isinstance(value, np.ndarray) and value.size == joined.size > 0 and np.shares_memory(value, joined)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        return False
+    if array.size != joined.size or not joined.size:
+        return False
+    # A copy of it, a list or another dtype, grows with the split as well.
+    return np.shares_memory(array, joined) or (len(joined) > 1 and np.array_equal(array.ravel(), joined.ravel()))
 
 
 def _as_array(value: Any, name: str, where: str) -> Any:

@@ -6,7 +6,10 @@ from typing import Any, ClassVar
 
 from nitro_cli.errors import MetricError
 
-__all__ = ["MODES", "Concat", "Max", "Mean", "Min", "Sum"]
+__all__ = ["INT64_LIMIT", "MODES", "Concat", "Max", "Mean", "Min", "Sum"]
+
+INT64_LIMIT = 2**63
+"""From here on integers no longer fit the 64 bits in which they are kept."""
 
 _MISSING: Any = object()
 

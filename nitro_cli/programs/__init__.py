@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         cache_stats,
         compile_program,
         explain_difference,
+        fresh_trace,
     )
     from nitro_cli.programs.compile_options import check_compile_options
     from nitro_cli.programs.cost import Cost
@@ -66,6 +67,7 @@ __all__ = [
     "compile_program",
     "explain_difference",
     "first_nonfinite",
+    "fresh_trace",
     "in_place",
     "initialize",
     "locate_divergence",
@@ -78,7 +80,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "accumulation": "Accumulation choose_accumulation",
         "array_layout": "ArrayLayout",
-        "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
+        "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference fresh_trace",
         "compile_options": "check_compile_options",
         "cost": "Cost",
         "disk_cache": "CacheInfo cache_clear cache_dir cache_info",

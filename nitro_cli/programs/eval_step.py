@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from nitro_cli.experiment import Experiment, Routing, compile_view
 from nitro_cli.metrics import MODES
 from nitro_cli.programs.array_layout import ArrayLayout
-from nitro_cli.programs.hook_returns import split_loss
+from nitro_cli.programs.hook_returns import batch_outputs, split_loss
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.train_step import forward
 
@@ -36,7 +36,10 @@ class EvalPlan:
 
 
 def build_forward(plan: EvalPlan) -> Any:
-    """`(params, state, batch, device) -> outputs`, in evaluation mode; the new state is discarded."""
+    """`(params, state, batch, device) -> outputs`, in evaluation mode; the new state is discarded.
+
+    Tracing it raises HookError for an output whose first axis is not the batch: outputs are padded and sliced along it.
+    """
 
     def eval_forward(
         params: PyTree, state: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]
@@ -44,7 +47,7 @@ def build_forward(plan: EvalPlan) -> Any:
         view = compile_view(plan.experiment, device)
         model = BoundModel(plan.model, train=False, key=None)
         outputs, _ = forward(view, model, params, state, plan.routing, batch)
-        outputs = jax.tree.map(jnp.asarray, outputs)
+        outputs = batch_outputs(outputs, _rows(batch))
         return outputs if plan.layout is None else plan.layout.rows(outputs, _rows(batch))
 
     return eval_forward

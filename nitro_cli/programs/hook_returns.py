@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import HookError
+from nitro_cli.metrics import RESERVED
 from nitro_cli.text import path_text
 
-__all__ = ["scalars", "split_loss", "split_step"]
+__all__ = ["batch_outputs", "check_same_tree", "scalars", "split_loss", "split_step"]
 
 PyTree = Any
 
@@ -22,8 +23,11 @@ SHOWN = 3
 def split_loss(returned: Any, hook: str = "loss") -> tuple[jax.Array, dict[str, jax.Array]]:
     """Take a loss hook's return apart into the scalar and its named terms.
 
+    Returns:
+        The loss, a floating-point scalar, and its terms by name, those of a nested mapping joined by slashes.
+
     Raises:
-        HookError: the loss or a term is not a scalar, or the return is neither form.
+        HookError: the loss is no floating-point scalar, a term no real one, or the return is neither form.
     """
     loss, terms = returned, {}
     if isinstance(returned, tuple):
@@ -33,45 +37,127 @@ def split_loss(returned: Any, hook: str = "loss") -> tuple[jax.Array, dict[str, 
                 why="a loss is a scalar, or a pair of the scalar and a mapping of its terms",
                 fix="return loss, or (loss, {'term': value})",
             )
-        loss, terms = returned[0], dict(returned[1])
-    for name, value in {"": loss, **terms}.items():
-        if jnp.shape(value) != ():
-            what = f"term {name!r} of `{hook}`" if name else f"`{hook}`"
-            raise HookError(
-                f"{what} has shape {jnp.shape(value)}, a scalar is wanted",
-                fix="take the mean over the batch: jnp.mean(...)",
-            )
-    return jnp.asarray(loss), {name: jnp.asarray(value) for name, value in terms.items()}
+        loss, terms = returned[0], named(returned[1], hook)
+    mean = "take the mean over the batch: jnp.mean(...)"
+    value = real_scalar(loss, f"`{hook}`", mean)
+    if isinstance(loss, int) or not jnp.issubdtype(value.dtype, jnp.floating):
+        raise HookError(
+            f"`{hook}` is {_kind(loss)}, a floating-point scalar is wanted",
+            why="the gradient of anything else is undefined",
+            fix="return a number computed from the outputs: jnp.mean(...)",
+        )
+    return value, {name: real_scalar(term, f"term {name!r} of `{hook}`", mean) for name, term in terms.items()}
+
+
+def named(values: Mapping[Any, Any], hook: str) -> dict[str, Any]:
+    """Values by name, nested mappings flat: the names of a path joined by slashes.
+
+    Raises:
+        HookError: two paths have one name.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        below = named(value, hook) if isinstance(value, Mapping) else {"": value}
+        for name, leaf in below.items():
+            joined = f"{key}/{name}" if name else str(key)
+            if joined in flat:
+                raise HookError(f"`{hook}` returned two values named {joined!r}", fix="rename one of them")
+            flat[joined] = leaf
+    return flat
+
+
+def real_scalar(value: Any, what: str, fix: str) -> jax.Array:
+    """A real scalar that a hook returned, as an array.
+
+    Args:
+        value: what it returned.
+        what: what it is, for errors.
+        fix: what to do about a value of another shape.
+
+    Raises:
+        HookError: it is no real scalar.
+    """
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        array = None
+    if array is None or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise HookError(
+            f"{what} is {_kind(value)}, a scalar is wanted",
+            fix="return the value: the hook may lack its `return`" if value is None else "return a real number",
+        )
+    if array.shape != ():
+        raise HookError(f"{what} has shape {array.shape}, a scalar is wanted", fix=fix)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise HookError(
+            f"{what} is {_kind(value)}, a real scalar is wanted", fix="take its real part, or its size: jnp.abs(...)"
+        )
+    return array
+
+
+def _kind(value: Any) -> str:
+    """What a value is, for messages: None, its dtype where it has one, else its type."""
+    if value is None:
+        return "None"
+    dtype = getattr(value, "dtype", None)
+    return f"an array of dtype {dtype}" if dtype is not None else f"of type {type(value).__name__}"
 
 
 def scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dict[str, jax.Array]:
     """The numbers that a hook returned for the train lines.
 
     Args:
-        returned: a mapping of names to scalars.
+        returned: a mapping of names to scalars; nested mappings are named by their path, joined by slashes.
         hook: what returned it, for errors.
         taken: names the step's line has already.
 
     Raises:
-        HookError: it is no mapping, an entry is not a scalar, or a name is taken.
+        HookError: it is no mapping, an entry is not a real scalar, or a name is taken.
     """
     if not isinstance(returned, Mapping):
         raise HookError(
             f"`{hook}` returned {type(returned).__name__}", fix="return a mapping of names to scalars, {} for none"
         )
-    for name, value in returned.items():
-        if jnp.shape(value) != ():
-            raise HookError(
-                f"`{hook}` entry {name!r} has shape {jnp.shape(value)}, a scalar is wanted",
-                fix="reduce it: jnp.mean(...)",
-            )
-        if name in taken:
+    flat = named(returned, hook)
+    for name in flat:
+        if name in taken or name in RESERVED:
             raise HookError(
                 f"`{hook}` entry {name!r} has the name of a number that the train line has already",
-                why=f"the framework logs {', '.join(sorted(taken))} itself",
+                why=f"the framework logs {', '.join(sorted({*taken, *RESERVED}))} itself",
                 fix="rename the entry",
             )
-    return {str(name): jnp.asarray(value) for name, value in returned.items()}
+    return {
+        name: real_scalar(value, f"`{hook}` entry {name!r}", "reduce it: jnp.mean(...)") for name, value in flat.items()
+    }
+
+
+def batch_outputs(outputs: PyTree, rows: int) -> PyTree:
+    """What `forward` returned, as arrays, each with the batch as its first axis.
+
+    Args:
+        outputs: the tree.
+        rows: samples of the batch.
+
+    Raises:
+        HookError: a leaf is no array, or its first axis is not the batch.
+    """
+
+    def checked(path: tuple[Any, ...], leaf: Any) -> jax.Array:
+        name = path_text(path)
+        what = f"the output {name}" if name else "an output"
+        try:
+            array = jnp.asarray(leaf)
+        except (TypeError, ValueError, OverflowError):
+            raise HookError(f"`forward` returned {what} that is {_kind(leaf)}, an array is wanted") from None
+        if array.ndim == 0 or array.shape[0] != rows:
+            raise HookError(
+                f"`forward` returned {what} of shape {array.shape} for a batch of {rows} samples",
+                why="the first axis of an output is the batch: outputs are padded and sliced along it",
+                fix="return one entry per sample; reduce in `loss` or `metrics`",
+            )
+        return array
+
+    return jax.tree_util.tree_map_with_path(checked, outputs)
 
 
 def split_step(returned: Any, params: PyTree, state: PyTree, opt_state: PyTree) -> tuple[Any, ...]:
@@ -91,22 +177,33 @@ def split_step(returned: Any, params: PyTree, state: PyTree, opt_state: PyTree) 
             why="it must return loss, params, state, opt_state, stats",
             fix="return loss, params, state, opt_state, {}",
         )
-    loss, _ = split_loss(returned[0], "train_step")
+    loss, terms = split_loss(returned[0], "train_step")
+    if terms:
+        raise HookError(
+            "`train_step` returned loss terms beside its loss",
+            why="it returns loss, params, state, opt_state, stats, and the loss is a scalar",
+            fix="put the terms into the stats",
+        )
     for name, given, new in zip(
         ("params", "state", "opt_state"), (params, state, opt_state), returned[1:4], strict=True
     ):
-        _check_same(name, given, new)
+        check_same_tree("train_step", name, given, new)
     return loss, *returned[1:4], scalars(returned[4], "train_step stats")
 
 
-def _check_same(name: str, given: PyTree, new: PyTree) -> None:
+def check_same_tree(hook: str, name: str, given: PyTree, new: PyTree) -> None:
+    """Refuse a tree that a hook returned with another structure, shape or dtype than it was given.
+
+    Raises:
+        HookError: naming the first leaves that differ, with both sides.
+    """
     before: Any = jax.tree.structure(given)
     after: Any = jax.tree.structure(new)
     if before != after:
         raise HookError(
-            f"`train_step` returned another structure of {name}",
+            f"`{hook}` returned another structure of {name}",
             why=f"given {before}, returned {after}",
-            fix="return loss, params, state, opt_state, stats, the trees as they were given, with new values",
+            fix="return the tree as it was given, with new values",
         )
     leaves = zip(jax.tree_util.tree_flatten_with_path(given)[0], jax.tree.leaves(new), strict=True)
     kinds = [(path, _described(old), _described(leaf)) for (path, old), leaf in leaves]
@@ -114,11 +211,14 @@ def _check_same(name: str, given: PyTree, new: PyTree) -> None:
     if changed:
         more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
         raise HookError(
-            f"`train_step` returned {name} of another shape or dtype",
+            f"`{hook}` returned {name} of another shape or dtype",
             why="; ".join(changed[:SHOWN]) + more,
             fix="keep both: optax.apply_updates casts to the parameters' dtype, .astype(old.dtype) does it by hand",
         )
 
 
 def _described(leaf: Any) -> str:
-    return f"{jnp.result_type(leaf).name}{list(jnp.shape(leaf))}"
+    try:
+        return f"{jnp.result_type(leaf).name}{list(jnp.shape(leaf))}"
+    except (TypeError, ValueError, OverflowError):
+        return _kind(leaf)

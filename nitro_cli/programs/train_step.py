@@ -19,7 +19,7 @@ from nitro_cli.errors import HookError
 from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
 from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update
 from nitro_cli.programs.array_layout import ArrayLayout
-from nitro_cli.programs.hook_returns import scalars, split_loss, split_step
+from nitro_cli.programs.hook_returns import check_same_tree, scalars, split_loss, split_step
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 
 __all__ = [
@@ -321,13 +321,7 @@ def _gradient(
         assert plan.optimizer is not None
         perturbed = plan.optimizer.perturb(plan.rule, grads, params, row)
         _, grads = gradient(perturbed)
-    given: Any = jax.tree.structure(state)
-    if jax.tree.structure(new_state) != given:
-        raise HookError(
-            "`forward` returned a layer state of another structure than it was given",
-            why=f"given {given}, returned {jax.tree.structure(new_state)}",
-            fix="return the state that the model returned, or the given one for a model without state",
-        )
+    check_same_tree("forward", "the layer state", state, new_state)
     return grads, new_state, numbers, metrics, outputs
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from nitro_cli.data import Split, batch_length, pad_batch
 from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
 from nitro_cli.experiment import has_hook
-from nitro_cli.metrics import SplitAccumulator, check_reported
+from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
+from nitro_cli.run.output_shapes import check_outputs
 from nitro_cli.run.progress import Progress
-from nitro_cli.text import path_text
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
@@ -143,7 +143,7 @@ class Evaluator:
         device_batch = parts.placement.put_batch(pad_batch(routed, width))
         outputs = self._forward(params, state, (_signature(device_batch), device_batch), parts.device_now())
         Progress.units(1)
-        return _sliced(outputs, real, width)
+        return _sliced(outputs, real)
 
     def _split(self, name: str) -> Split:
         splits = self._parts.splits
@@ -168,6 +168,8 @@ class Evaluator:
         batch = {name: batch[name] for name in self._parts.forward_fields() if name in batch}
         key = ("eval", signature)
         if key not in self._programs:
+            samples = {name: (array.shape[1:], array.dtype) for name, array in batch.items()}
+            check_outputs(self._parts, samples, next((len(array) for array in batch.values()), 1))
             function = build_forward(self._plan())
             self._programs[key] = self._compile("eval", function, (params, state, batch, dict(device)))
         return self._programs[key](params, state, batch, dict(device))
@@ -211,8 +213,8 @@ class _Accumulators:
         self._split = split
         e = parts.experiment
         self._custom = has_hook(e, "metrics")
-        self._metrics = SplitAccumulator("metrics")
-        self._loss: dict[str, list[float]] = {}
+        self._metrics = SplitAccumulator("metrics", split.name)
+        self._losses = SplitAccumulator("loss", split.name)
         on_device: set[str] = set()
         if self._custom and parts.residency["metrics"] == "device":
             on_device.add("metrics")
@@ -231,55 +233,37 @@ class _Accumulators:
             if device_metrics is not None:
                 values = jax.tree.map(np.asarray, device_metrics)
             else:
-                values = view.metrics(
-                    _sliced(outputs, real, self._split.batch_size), **self._parts.routing.kwargs("metrics", host)
-                )
-            self._metrics.add(values, batch=index)
+                values = view.metrics(_sliced(outputs, real), **self._parts.routing.kwargs("metrics", host))
+            self._metrics.add(values, batch=index, samples=real)
         if loss is not None:
-            for name, value in loss.items():
-                self._loss.setdefault(name, []).append(float(value))
+            # The loss of a batch counts for its rows, or that of a short last batch would weigh more.
+            self._losses.add({name: Mean(float(value) * real, real) for name, value in loss.items()}, batch=index)
 
     def results(self, view: Any) -> dict[str, Any]:
-        """The reported values: finalized metrics, and the means of the losses over batches."""
-        losses = {name: float(np.mean(values)) for name, values in self._loss.items()}
-        if not self._custom:
-            reported = losses
-            return (
-                dict(view.finalize_metrics(reported, self._split.name))
-                if has_hook(view, "finalize_metrics")
-                else reported
-            )
-        returned = view.finalize_metrics(self._metrics.result(), self._split.name)
+        """The reported values under flat names: finalized metrics, and the losses of the split."""
+        losses = self._losses.result() if self._losses else {}
+        combined = self._metrics.result() if self._custom else losses
+        returned = view.finalize_metrics(combined, self._split.name)
         if not isinstance(returned, Mapping):
             raise HookError(
                 f"`finalize_metrics` returned {type(returned).__name__}", fix="return a mapping of names to values"
             )
-        check_reported(returned)
-        clash = sorted(set(returned) & set(losses))
+        reported = check_reported(returned, concatenated=self._metrics.concatenated, split=self._split.name)
+        if not self._custom:
+            return reported
+        clash = sorted(set(reported) & set(losses))
         if clash:
             raise MetricError(
                 f"{', '.join(clash)} is reported both by the experiment's metrics and by eval_loss",
                 fix="rename the metric, or set eval_loss = false",
             )
-        return {**returned, **losses}
+        return {**reported, **losses}
 
 
 def _signature(batch: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple((name, array.shape, str(array.dtype)) for name, array in sorted(batch.items()))
 
 
-def _sliced(outputs: Any, real: int, width: int) -> Any:
-    """Outputs on the host without the padding; each leaf's first axis must be the batch."""
-
-    def cut(path: tuple[Any, ...], leaf: Any) -> np.ndarray:
-        array = np.asarray(leaf)
-        if array.ndim == 0 or array.shape[0] != width:
-            name = path_text(path) or "the output"
-            raise HookError(
-                f"`forward` returned {name} of shape {array.shape}, whose first axis is not the batch of {width}",
-                why="outputs are padded and sliced along their first axis",
-                fix="return one entry per sample; reduce in `loss` or `metrics`",
-            )
-        return array[:real]
-
-    return jax.tree_util.tree_map_with_path(cut, outputs)
+def _sliced(outputs: Any, real: int) -> Any:
+    """Outputs on the host without the padding; the program made sure that each leaf's first axis is the batch."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:real], outputs)

@@ -58,6 +58,7 @@ class Parts:
     layout: ParamLayout = field(default=None)  # type: ignore[assignment]
     residency: dict[str, str] = field(default_factory=dict)
     routing: Routing = field(default=None)  # type: ignore[assignment]
+    outputs_checked: bool = False
     hyper: Hyper = field(default=None)  # type: ignore[assignment]
     optimizer: Optimizer | None = None
     rule: PerturbRule | None = None

@@ -41,6 +41,7 @@ from nitro_cli.run.decay_reference import decay_reference
 from nitro_cli.run.deriving import merge_derived
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.judged_metrics import check_judged_metrics
+from nitro_cli.run.output_shapes import check_evaluated_outputs
 from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.processes import agree, host_array, process_count
 from nitro_cli.run.report import SetupReport
@@ -96,6 +97,8 @@ def build_parts(resolved: Resolved, request: Request, step: Step, compiling: Com
     with step("building the model"):
         _build_model(parts, request, compiling)
     _inspect(parts)
+    with step("tracing the outputs"):
+        check_evaluated_outputs(parts)
     with step("binding schedules"):
         _bind(parts)
     if "train" in parts.splits:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
-from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
+from nitro_cli.metrics import History, check_scalar, encode_row
 from nitro_cli.programs import Program
 from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
@@ -232,12 +232,11 @@ class TrainingSession:
         parts = nitro.parts
         self._check_monitor(metrics)
         self._unproven = False
-        scalars, _ = flatten_scalars(metrics)
         step = nitro.step
         if recorder.logger is not None:
             if metrics:
                 self.log_metrics(
-                    {**scalars, **parts.hyper.plateau_scales()}, step=step, epoch=epoch, context="validate"
+                    {**metrics, **parts.hyper.plateau_scales()}, step=step, epoch=epoch, context="validate"
                 )
             self.log_metrics({"data/wait_frac": wait}, step=step, epoch=epoch, context="data")
         row = {"epoch": epoch, "step": step, "train_loss": sums.mean, **metrics}
