@@ -71,6 +71,7 @@ _ROOMS = {
     "checkpoints": ("average_checkpoints", "checkpoint_info", "read_manifest", "runs"),
     "export": ("BundleError", "ExportSpec", "load_bundle"),
     "programs": ("cache_reset", "cache_stats"),
+    "distributed": ("setup_distributed",),
     "run": (
         "Nitro",
         "dry_run",
@@ -80,7 +81,6 @@ _ROOMS = {
         "register_phase_monitor",
         "set_progress_reporter",
         "setup_devices",
-        "setup_distributed",
         "train",
         "unregister_phase_monitor",
     ),

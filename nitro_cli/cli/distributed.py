@@ -29,7 +29,7 @@ def joined_processes(
         raise ConfigError(
             "--coordinator, --processes and --process-index go with --distributed", fix="add --distributed"
         )
-    from nitro_cli.run import is_main, setup_distributed, watched
+    from nitro_cli.distributed import is_main, setup_distributed, watched
 
     setup_distributed(coordinator, processes, process_index)
     output.silent = not is_main()

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 from nitro_cli.lazy_names import lazy_names
 from nitro_cli.run.devices import DeviceReport, setup_devices
-from nitro_cli.run.distributed import setup_distributed
 from nitro_cli.run.facts import fields_by_kind, versions
 from nitro_cli.run.handle import Nitro, set_exporter, train
-from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
-from nitro_cli.run.processes import is_main
 from nitro_cli.run.progress import (
     Reporter,
     progress_counter,
@@ -46,7 +43,6 @@ __all__ = [
     "dry_run",
     "fields_by_kind",
     "flatten",
-    "is_main",
     "profile",
     "progress_counter",
     "progress_note",
@@ -56,13 +52,11 @@ __all__ = [
     "set_leave",
     "set_progress_reporter",
     "setup_devices",
-    "setup_distributed",
     "signals",
     "train",
     "unflatten",
     "unregister_phase_monitor",
     "versions",
-    "watched",
 ]
 
 # Training needs neither.

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nitro_cli.distributed import host_array
 from nitro_cli.errors import ConfigError, IncompatibleError
 from nitro_cli.optim import ema_init
 from nitro_cli.programs import TrainState, in_place
-from nitro_cli.run.processes import host_array
 from nitro_cli.run.restore import Source, checksum_problem, restore_tree
 from nitro_cli.run.setup import Request, manual_optimizers
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
+from nitro_cli.distributed import gather_bytes, host_array, process_count
 from nitro_cli.errors import ConfigError, DataError, nearest
 from nitro_cli.programs import ArrayLayout
-from nitro_cli.run.processes import gather_bytes, host_array, process_count
 
 __all__ = ["DeviceReport", "Placement", "setup_devices"]
 

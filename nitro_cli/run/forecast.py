@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from nitro_cli.checkpoints import Retention, check_disk, disk_need, record_bytes, without_quarantine
+from nitro_cli.distributed import watched
 from nitro_cli.experiment import Checkpointer, Experiment
 from nitro_cli.programs import CacheStats, Program, cache_stats
 from nitro_cli.registry import Resolved
 from nitro_cli.run.handle import Nitro
 from nitro_cli.run.loop import TrainLoop
-from nitro_cli.run.peers import watched
 from nitro_cli.run.rehearsal import rehearse_validation
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.step_plan import step_plan

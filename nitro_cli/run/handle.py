@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import release_splits
+from nitro_cli.distributed import main_first, watched
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import Experiment, selection_of
 from nitro_cli.metrics import History
@@ -22,9 +23,7 @@ from nitro_cli.run.call_words import CALL_WORDS, check_knobs
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.device_fields import checked_values, device_field
 from nitro_cli.run.evaluation import Evaluator
-from nitro_cli.run.peers import watched
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
-from nitro_cli.run.processes import main_first
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.redefinition import CodeSnapshot
 from nitro_cli.run.rendering import render

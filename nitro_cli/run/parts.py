@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split
+from nitro_cli.distributed import WatchedDist
 from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing, selection_of
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel
 from nitro_cli.registry import Resolved
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.report import SetupReport
-from nitro_cli.run.sharing import WatchedDist
 
 __all__ = ["TRACED_HOOKS", "Parts", "hook_residency"]
 

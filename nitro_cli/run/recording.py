@@ -15,6 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.checkpoints import CheckpointRef, RunStore, best_entry, record_bytes, runs
+from nitro_cli.distributed import (
+    FollowedStore,
+    UnwrittenHistory,
+    begin_with_others,
+    check_common_directory,
+    is_main,
+    main_says,
+    process_count,
+)
 from nitro_cli.experiment import Checkpointer, content_digest
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import config_text, write_config
@@ -27,10 +36,7 @@ from nitro_cli.run.facts import (
     record_leaves,
     versions,
 )
-from nitro_cli.run.following import FollowedStore, UnwrittenHistory
 from nitro_cli.run.identity import source_facts
-from nitro_cli.run.processes import is_main, main_says, process_count
-from nitro_cli.run.shared_writing import begin_with_others, check_common_directory
 from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nitro_cli.distributed import process_count
 from nitro_cli.metrics import check_scalar
 from nitro_cli.run.judged_metrics import judged_metrics
-from nitro_cli.run.processes import process_count
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split, inspect_split
+from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
 from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import (
     Best,
@@ -43,10 +44,8 @@ from nitro_cli.run.devices import Placement
 from nitro_cli.run.judged_metrics import check_judged_metrics
 from nitro_cli.run.output_shapes import check_evaluated_outputs
 from nitro_cli.run.parts import Parts, hook_residency
-from nitro_cli.run.processes import agree, host_array, process_count
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import Source, restore_source
-from nitro_cli.run.sharing import WatchedDist, shared_split
 
 __all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
 

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from nitro_cli.checkpoints import ArrayPieces
+from nitro_cli.distributed import host_array, in_pieces
 from nitro_cli.errors import IncompatibleError
-from nitro_cli.run.processes import host_array, in_pieces
 from nitro_cli.text import path_text
 
 __all__ = ["flatten", "named_leaves", "own_pieces", "share_of", "unflatten"]

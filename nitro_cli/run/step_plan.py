@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nitro_cli.distributed import process_count
 from nitro_cli.errors import ConfigError
 from nitro_cli.programs import StepPlan
-from nitro_cli.run.processes import process_count
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts

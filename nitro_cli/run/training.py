@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from nitro_cli.distributed import barrier
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import History, check_scalar, encode_row
@@ -19,7 +20,6 @@ from nitro_cli.programs import Program
 from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
 from nitro_cli.run.phases import Phase, PhaseName
-from nitro_cli.run.processes import barrier
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.recording import Recorder, RunPlace, continued_ref
 from nitro_cli.run.restore import load_source, with_weights

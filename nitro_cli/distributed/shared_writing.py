@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nitro_cli.checkpoints import WrittenPart
+from nitro_cli.distributed.peers import Peers, peers
+from nitro_cli.distributed.processes import gather_bytes, is_main, main_says
 from nitro_cli.errors import ConfigError, StorageError
-from nitro_cli.run.peers import Peers, peers
-from nitro_cli.run.processes import gather_bytes, is_main, main_says
 
 __all__ = ["begin_with_others", "check_common_directory", "directory_of_main", "reporter"]
 

@@ -7,8 +7,8 @@ import socket
 
 import jax
 
+from nitro_cli.distributed.peers import join_peers, leave_now, peers
 from nitro_cli.errors import ConfigError
-from nitro_cli.run.peers import join_peers, leave_now, peers
 
 __all__ = ["setup_distributed"]
 

@@ -18,8 +18,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from nitro_cli.distributed.processes import gather_bytes
 from nitro_cli.errors import ExitCode, NitroError, ProcessLostError
-from nitro_cli.run.processes import gather_bytes
 from nitro_cli.text import visible
 
 __all__ = ["Peers", "join_peers", "peers", "watched"]

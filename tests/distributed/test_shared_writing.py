@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from nitro_cli.distributed import peers, shared_writing
+from nitro_cli.distributed.peers import Peers
 from nitro_cli.errors import ConfigError, ProcessLostError, StorageError
-from nitro_cli.run import peers, shared_writing
-from nitro_cli.run.peers import Peers
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nitro_cli.checkpoints import ArrayPieces, PartWriter, read_manifest
+from nitro_cli.distributed.processes import main_says
+from nitro_cli.distributed.shared_writing import directory_of_main, reporter
 from nitro_cli.errors import NitroError
-from nitro_cli.run.processes import main_says
-from nitro_cli.run.shared_writing import directory_of_main, reporter
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import ManifestEntry

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from nitro_cli.data import Dist, Split
+from nitro_cli.distributed.processes import digest, gather_bytes
 from nitro_cli.errors import DataError
-from nitro_cli.run.processes import digest, gather_bytes
 
 __all__ = ["WatchedDist", "shared_split"]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from nitro_cli import Nitro, NitroError, set_progress_reporter, setup_distributed
-from nitro_cli.run import PhaseName, flatten, is_main
-from nitro_cli.run.processes import host_array, in_pieces
+from nitro_cli.distributed import host_array, in_pieces, is_main
+from nitro_cli.run import PhaseName, flatten
 from tests.process_data import Augmented, Disagreeing, OwnPart, Wide, carry_digest
 from tests.tiny import Quick
 
