@@ -129,10 +129,7 @@ def _document(output: Output, resolved: Resolved, trained: _Trained) -> None:
 def _tell(output: Output, resolved: Resolved, trained: _Trained, happened: str, saved: str) -> None:
     nitro = trained.nitro
     if nitro.history:
-        history = nitro.history
-        history.title, history.place = resolved.name, str(nitro.run_dir)
-        history.monitor = history.monitor or nitro.monitor
-        output.show(history)
+        output.show(nitro.history)
     compiled = f"; {trained.compiles} program{'s' * (trained.compiles != 1)} compiled" if trained.compiles else ""
     output.note(f"{happened}, after {duration(trained.seconds)}{saved and '; ' + saved}{compiled}")
     output.note(f"run {nitro.run_id} in {nitro.run_dir}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
 from nitro_cli.errors import MetricError
-from nitro_cli.installation import import_extra
 
 if TYPE_CHECKING:
     from nitro_cli.metrics.history import History
@@ -17,20 +20,29 @@ __all__ = ["plot_history"]
 _PANEL_INCHES = (6.4, 2.8)
 
 
-def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) -> Any:
+class HistoryFigure(Figure):
+    """A figure that a notebook shows as a picture by itself: pyplot, which would arrange it, is not loaded."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
+def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) -> Figure:
     """Draw one axis per metric below each other; see `History.plot`."""
-    figure_module = import_extra("matplotlib.figure", use="History.plot")
     if x not in ("epoch", "step"):
         raise MetricError(f"A history cannot be drawn over {x!r}.", fix="use x='epoch' or x='step'")
     if not history:
         raise MetricError("The history has no rows to draw.", fix="train an epoch first")
     names = _panels(history, metrics)
     width, height = _PANEL_INCHES
-    figure = figure_module.Figure(figsize=(width, height * len(names)), layout="constrained")
+    figure = HistoryFigure(figsize=(width, height * len(names)), layout="constrained")
     axes = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for axis, name in zip(axes, names, strict=True):
         _draw(axis, history, name, x)
     axes[-1].set_xlabel(x)
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     if history.title:
         figure.suptitle(f"{history.title} ({history.place})" if history.place else history.title)
     return figure
@@ -41,9 +53,10 @@ def _panels(history: History, metrics: str | Iterable[str] | None) -> list[str]:
     if metrics == "all":
         return plain
     if metrics is None:
-        if history.monitor is not None and history.monitor[0] in plain and not history.is_selection:
-            return [history.monitor[0]]
-        return [n for n in plain if n != "train_loss"] or plain
+        monitored = history.monitor[0] if history.monitor is not None else None
+        if history.is_selection or monitored not in plain:
+            return plain
+        return [n for n in ("train_loss", "loss") if n in plain and n != monitored] + [monitored]
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     for name in names:
         history.column(name)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nitro_cli.errors import IntegrityError, MetricError, NotFoundError, RunNotFoundError, nearest
+from nitro_cli.installation import import_extra
 from nitro_cli.metrics.reported import flatten_scalars
 from nitro_cli.metrics.rows import decode_row, encode_row
 from nitro_cli.text import user_path
@@ -323,17 +324,17 @@ class History:
         """Draw the history with matplotlib, one axis per metric, the best epoch starred.
 
         Args:
-            metrics: one name or several; `"all"` for every scalar column; by default the monitored
-                metric, else every metric but the train loss, else the train loss.
+            metrics: one name or several; `"all"` for every scalar column; by default the losses and the
+                monitored metric, or every scalar column where nothing is monitored or metrics were selected.
             x: the horizontal axis.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
         """
+        import_extra("matplotlib.figure", use="History.plot")
         from nitro_cli.metrics.figure import plot_history
 
-        figure: Figure = plot_history(self, metrics, x)
-        return figure
+        return plot_history(self, metrics, x)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from nitro_cli.metrics.table import render_history

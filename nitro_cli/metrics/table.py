@@ -82,7 +82,13 @@ def history_text(history: History) -> str:
     size = shutil.get_terminal_size((100, 40))
     out = io.StringIO()
     console = Console(
-        file=out, width=size.columns, height=size.lines, force_terminal=True, color_system=None, legacy_windows=False
+        file=out,
+        width=size.columns,
+        height=size.lines,
+        force_terminal=True,
+        force_jupyter=False,
+        color_system=None,
+        legacy_windows=False,
     )
     console.print(history)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

@@ -237,10 +237,10 @@ def import_path_of(cls: type[Any]) -> str:
     """The text that names a class so that another process in another folder can import it.
 
     `module:Class` for what is importable by name; the absolute path of the file for a class from a local directory
-    or a script.
+    or a script. A class of a notebook cell or of `python -c` is `__main__:Class`, which only its own process imports.
     """
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
-    if file and (cls.__module__ == "__main__" or cls.__module__.startswith(_LOCAL_PREFIX)):
+    if file and file.endswith(".py") and (cls.__module__ == "__main__" or cls.__module__.startswith(_LOCAL_PREFIX)):
         return f"{Path(file).absolute()}:{cls.__qualname__}"
     return f"{cls.__module__}:{cls.__qualname__}"

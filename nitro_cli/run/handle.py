@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ from nitro_cli.run.call_words import CALL_WORDS, check_knobs
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.device_fields import checked_values, device_field
 from nitro_cli.run.evaluation import Evaluator
+from nitro_cli.run.handle_text import handle_html, handle_line, handle_rich, handle_text
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.redefinition import CodeSnapshot
@@ -33,6 +34,9 @@ from nitro_cli.run.setup import Request, build_parts
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import TrainingSession
 from nitro_cli.text import is_utf8, visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 __all__ = ["Nitro", "set_exporter", "train"]
 
@@ -67,7 +71,8 @@ class Nitro:
         ConfigError: the configuration, data, schedules or optimizer do not fit together.
         NotFoundError, IncompatibleError, IntegrityError: the checkpoint named cannot be used.
 
-    Everything is resolved here; a later edit of a hook changes nothing on this handle.
+    Everything is resolved here; a later edit of a hook changes nothing on this handle. `carry` is the whole training
+    state, `carry.opt` the optimizer's: like `params`, its arrays are deleted by the next `train()`.
     """
 
     def __init__(
@@ -95,7 +100,7 @@ class Nitro:
         self.import_path = resolved.import_path
         self.run_dir = Path(configured.run_dir or Path("runs") / resolved.class_name)
         _check_utf8(Path.cwd(), self.run_dir)
-        self.history = History()
+        self.history = History(title=resolved.class_name)
         self.metrics: dict[str, Any] = {}
         self.stop_reason: str | None = None
         self.state_saved = False
@@ -123,6 +128,7 @@ class Nitro:
         with self._setting_up():
             self.parts = build_parts(resolved, self.request, _setup_step, self._compiling)
             self.carry: TrainState = initial_carry(self.parts, self.request, self.compile)
+        self.history.monitor = self.parts.selection
         self.evaluator = Evaluator(self.parts, self.compile)
         self.checkpoint_source: str | None = source.text if source is not None else None
 
@@ -156,17 +162,21 @@ class Nitro:
 
     @property
     def params(self) -> Any:
-        """The parameters, as the model library's tree of device arrays."""
+        """The parameters, as the model library's tree of device arrays.
+
+        They are the training state itself: the next `train()` gives their memory to the new ones and leaves these
+        deleted. `jax.tree.map(np.array, handle.params)` is a copy to keep.
+        """
         return self.carry.params
 
     @property
     def state(self) -> Any:
-        """The layer state (running statistics and the like)."""
+        """The layer state (running statistics and the like), until the next `train()`; copied as `params` are."""
         return self.carry.state
 
     @property
     def ema(self) -> Any:
-        """The exponential moving average of the parameters, or None."""
+        """The moving average of the parameters, or None; until the next `train()`, copied as `params` are."""
         return self.carry.ema
 
     @property
@@ -226,6 +236,23 @@ class Nitro:
             raise ConfigError('eval_weights = "ema", but the run keeps no EMA', fix='set ema, or eval_weights = "raw"')
         return self.carry.params if self.carry.ema is None or wanted == "raw" else self.carry.ema
 
+    @property
+    def restored(self) -> str | None:
+        """The checkpoint or average whose weights `train()` ended on (`restore_best`), or None."""
+        return self._sealed
+
+    def __str__(self) -> str:
+        return handle_text(self)
+
+    def __repr__(self) -> str:
+        return handle_line(self)
+
+    def __rich__(self) -> Text:
+        return handle_rich(self)
+
+    def _repr_html_(self) -> str:
+        return handle_html(self)
+
     # What it does
 
     def train(self) -> Nitro:
@@ -249,6 +276,8 @@ class Nitro:
             if before is not None:
                 self.stop = StopRequest()
             self._session = TrainingSession(self, before)
+            if self.run_id is not None:
+                self.history.place = f"{self.run_dir}, run {self.run_id}"
             self.stop_reason = self._session.run()
             self._sealed = self._session.restore_best(self.request.restore_best)
         return self

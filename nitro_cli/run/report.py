@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ class Band:
     rows: tuple[Mapping[str, Any], ...]
 
 
-@dataclass
+@dataclass(repr=False)
 class SetupReport:
     """Everything setup decided; grows while setup runs and while programs are compiled."""
 
@@ -37,8 +38,7 @@ class SetupReport:
     def __str__(self) -> str:
         parts: list[str] = []
         for band in self.bands:
-            columns = list(dict.fromkeys(key for row in band.rows for key in row))
-            cells = [[_text(row.get(column)) for column in columns] for row in band.rows]
+            columns, cells = _table(band)
             widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
             parts.append(band.title)
             for line in [columns, *cells]:
@@ -46,6 +46,26 @@ class SetupReport:
                     "  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
                 )
         return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(_html(band) for band in self.bands)
+
+
+def _table(band: Band) -> tuple[list[str], list[list[str]]]:
+    columns = list(dict.fromkeys(key for row in band.rows for key in row))
+    return columns, [[_text(row.get(column)) for column in columns] for row in band.rows]
+
+
+def _html(band: Band) -> str:
+    columns, cells = _table(band)
+
+    def row(tag: str, texts: list[str]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
+
+    head, body = row("th", columns), "".join(row("td", texts) for texts in cells)
+    return f"<table><caption>{html.escape(band.title)}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
 def _plain(value: Any) -> Any:

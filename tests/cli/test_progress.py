@@ -1,11 +1,13 @@
 """The two displays, driven as a run drives them, on a clock that the test moves."""
 
 import io
+import threading
 
 import pytest
 from rich.console import Console
 
 from nitro_cli.cli.render.live import LiveReporter
+from nitro_cli.cli.render.notebook import NotebookReporter
 from nitro_cli.cli.render.plain import PlainReporter
 from nitro_cli.cli.render.progress_state import ProgressState, duration, scalars_text
 
@@ -251,3 +253,65 @@ def test_durations_are_short(seconds, text):
 
 def test_only_scalars_are_shown():
     assert scalars_text([("loss", 0.04164), ("n", 3), ("ok", True), ("m", [1.0])]) == "loss 0.04164  n 3"
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What a notebook's display showed, one entry per drawing."""
+    drawn = []
+
+    class Display:
+        def display(self, forms, raw):
+            assert raw
+            drawn.append(forms)
+
+        update = display
+
+    monkeypatch.setattr("IPython.display.DisplayHandle", Display)
+    return drawn
+
+
+def test_a_notebook_gets_epoch_lines_and_a_display_of_the_moment(clock, shown, capsys):
+    reporter = NotebookReporter(clock, drawing=False)
+    one_epoch(reporter, clock)
+    reporter.begin("train", 100, 2, 4)
+    reporter.step(25, {"loss": 0.5})
+    reporter.tick()
+    reporter.step(25, {"loss": 0.25})
+    reporter.tick()
+    assert "epoch 2/4 train" in shown[0]["text/plain"]
+    assert "25/100" in shown[0]["text/plain"]
+    assert "50/100" in shown[1]["text/html"]
+    assert "loss 0.25" in shown[1]["text/html"]
+    reporter.done("requested: 2/4 epochs")
+    assert shown[2] == {"text/plain": "", "text/html": ""}
+    assert len(shown) == 3
+    out, err = capsys.readouterr()
+    assert out == "epoch 1/4  loss 0.25  10 steps/s  val: acc 0.875  (12 s)\nrequested: 2/4 epochs\n"
+    assert err == ""
+
+
+def test_a_notebooks_display_goes_when_a_pass_outside_a_run_is_over(clock, shown):
+    reporter = NotebookReporter(clock, drawing=False)
+    reporter.begin("test", 10, 0, 0)
+    reporter.step(5, None)
+    reporter.tick()
+    reporter.end({"acc": 1.0})
+    assert "5/10" in shown[0]["text/plain"]
+    assert shown[1]["text/plain"] == ""
+
+
+def test_a_notebooks_display_needs_no_call_to_be_drawn(clock, monkeypatch):
+    drawn = threading.Event()
+
+    class Display:
+        def display(self, forms, raw):
+            drawn.set()
+
+        update = display
+
+    monkeypatch.setattr("IPython.display.DisplayHandle", Display)
+    reporter = NotebookReporter(clock)
+    reporter.begin("train", 10, 1, 1)
+    assert drawn.wait(60)
+    reporter.close()

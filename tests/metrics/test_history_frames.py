@@ -95,10 +95,10 @@ class TestPlot:
     def labels(self, figure):
         return [axis.get_ylabel() for axis in figure.axes]
 
-    def test_the_monitored_metric_is_drawn_with_the_best_epoch_starred(self, h):
+    def test_the_losses_and_the_monitored_metric_are_drawn_with_the_best_epoch_starred(self, h):
         figure = h.plot()
-        assert self.labels(figure) == ["acc"]
-        curve, star = figure.axes[0].lines
+        assert self.labels(figure) == ["train_loss", "acc"]
+        curve, star = figure.axes[1].lines
         assert curve.get_xdata().tolist() == [1]
         assert curve.get_ydata().tolist() == [0.5]
         assert star.get_marker() == "*"
@@ -112,9 +112,32 @@ class TestPlot:
         assert figure.axes[0].get_xlabel() == "step"
         assert figure.axes[0].lines[0].get_xdata().tolist() == [10, 20]
 
-    def test_without_a_monitor_every_metric_but_the_train_loss_is_drawn(self):
-        assert self.labels(History(ROWS).plot()) == ["acc", "n"]
+    def test_the_validation_loss_is_drawn_whatever_is_monitored(self):
+        rows = [{"epoch": 1, "step": 1, "train_loss": 1.0, "f1": 0.5, "acc": 0.5, "loss": 2.0}]
+        assert self.labels(History(rows, monitor=("acc", "max")).plot()) == ["train_loss", "loss", "acc"]
+        assert self.labels(History(rows, monitor=("loss", "min")).plot()) == ["train_loss", "loss"]
+
+    def test_without_a_monitor_every_metric_is_drawn(self):
+        assert self.labels(History(ROWS).plot()) == ["train_loss", "acc", "n"]
         assert self.labels(History([{"epoch": 1, "step": 1, "train_loss": 1.0}]).plot()) == ["train_loss"]
+
+    def test_epochs_have_whole_ticks(self):
+        for epochs in (2, 3, 41):
+            rows = [{"epoch": n, "step": 7 * n, "train_loss": 1.0 / n} for n in range(1, epochs + 1)]
+            for x in ("epoch", "step"):
+                figure = History(rows).plot(x=x)
+                figure.draw_without_rendering()
+                ticks = figure.axes[-1].get_xticks()
+                assert all(tick == round(tick) for tick in ticks), (epochs, x, ticks)
+
+    def test_nested_metrics_are_drawn_under_their_joined_names(self):
+        rows = [{"epoch": n, "step": n, "train_loss": 1.0, "cls": {"acc": n / 4}} for n in (1, 2)]
+        figure = History(rows, monitor=("cls/acc", "max")).plot()
+        assert self.labels(figure) == ["train_loss", "cls/acc"]
+        assert figure.axes[1].lines[0].get_ydata().tolist() == [0.25, 0.5]
+
+    def test_a_notebook_shows_the_figure_as_a_picture(self, h):
+        assert h.plot()._repr_png_().startswith(b"\x89PNG")
 
     def test_the_figure_can_be_saved_without_a_display(self, h, tmp_path):
         h.plot().savefig(tmp_path / "f.png")

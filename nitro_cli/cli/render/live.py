@@ -15,7 +15,7 @@ from rich.text import Text
 from nitro_cli.cli.render.progress_state import Clock, ProgressState, duration
 from nitro_cli.text import visible
 
-__all__ = ["LiveReporter"]
+__all__ = ["LiveReporter", "RunDisplay"]
 
 REFRESH_PER_SECOND = 8
 _BAR_WIDTH = 30
@@ -88,12 +88,12 @@ class LiveReporter:
             )
             self._live.start()
 
-    def _drawn(self) -> _Display:
-        return _Display(self._state)
+    def _drawn(self) -> RunDisplay:
+        return RunDisplay(self._state)
 
 
-class _Display:
-    """The display at one moment."""
+class RunDisplay:
+    """What is in progress at one moment: position with a bar, speed and numbers, the phase."""
 
     def __init__(self, state: ProgressState) -> None:
         self._state = state

@@ -13,6 +13,7 @@ from nitro_cli.cli.output import Output, make_console
 
 if TYPE_CHECKING:
     from nitro_cli.cli.render.live import LiveReporter
+    from nitro_cli.cli.render.notebook import NotebookReporter
     from nitro_cli.cli.render.plain import PlainReporter
 
 __all__ = ["progress_shown", "reporter_for_scripts"]
@@ -37,10 +38,14 @@ def progress_shown(output: Output) -> Iterator[None]:
             reporter.close()
 
 
-def reporter_for_scripts() -> LiveReporter | PlainReporter:
+def reporter_for_scripts() -> LiveReporter | NotebookReporter | PlainReporter:
     """The display of a Python program or notebook that chose none: live where it can be, else plain lines."""
     console = make_console(stderr=True)
-    if console.is_terminal or console.is_jupyter:
+    if console.is_jupyter:
+        from nitro_cli.cli.render.notebook import NotebookReporter
+
+        return NotebookReporter()
+    if console.is_terminal:
         from nitro_cli.cli.render.live import LiveReporter
 
         return LiveReporter(console)
