@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .entries import ManifestEntry
+from .entries import Manifest, ManifestEntry, latest_entry
 
 if TYPE_CHECKING:
     from nitro_cli.experiment import Average
@@ -38,6 +38,24 @@ class CheckpointRef:
     epoch: int
     step: int
     score: float | None
+
+    @classmethod
+    def of_entry(
+        cls, root: Path, entry: ManifestEntry, request: Literal["latest", "best", "path"], manifest: Manifest
+    ) -> CheckpointRef:
+        """The reference of a checkpoint that the manifest of `root` lists."""
+        newest = latest_entry(manifest.of_run(entry.run))
+        return cls(
+            path=root / entry.path,
+            root=root,
+            run=entry.run,
+            entry=entry,
+            request=request,
+            newest=newest is not None and newest.path == entry.path,
+            epoch=entry.epoch,
+            step=entry.step,
+            score=entry.score,
+        )
 
     def __str__(self) -> str:
         return str(self.path)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["Retention", "warn_about_mixed", "warn_about_others"]
 
 
+_ENOUGH = 4000
+"""Of the epochs of a longer run so many first and last ones are put to the selectors."""
+
+
 def _never_live(run: str) -> bool:
     return False
 
@@ -104,6 +108,21 @@ class Retention:
         if self.scope != "dir":
             return []
         return [e for e in self._comparable(entries) if e.run != run and e.score is not None]
+
+    def holds(self, selector: Selector, max_epochs: int) -> bool:
+        """Whether a run of `max_epochs` still has all that `selector` picks at its end, whatever its scores will be.
+
+        Epochs that get better, worse and both in turn are put to the selectors; without a metric none has a score.
+        """
+        epochs = [e for e in range(1, max_epochs + 1) if e <= _ENOUGH or e > max_epochs - _ENOUGH]
+        orders: list[Callable[[int], float | None]] = [float, lambda epoch: -epoch, lambda epoch: epoch * 7919 % 10007]
+        for score in orders if self.metric is not None else [lambda epoch: None]:
+            entries = [ManifestEntry("", "", e, e, score(e), self.metric, self.mode, written=float(e)) for e in epochs]
+            kept = {e.epoch for rule in self.keep for e in rule.select(entries, self.mode)}  # type: ignore[arg-type]
+            picked = {e.epoch for e in selector.select(entries, self.mode)}  # type: ignore[arg-type]
+            if not picked or not picked <= kept:
+                return False
+        return True
 
     def capacity(self, max_epochs: int | None) -> int | None:
         """How many checkpoints it can hold at once, one being written and one resume point included; None: unknown.

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from nitro_cli.errors import (
     CheckpointNotFoundError,
@@ -20,6 +20,7 @@ from nitro_cli.errors import (
 )
 from nitro_cli.text import user_path
 
+from .average_source import average_source
 from .entries import Manifest, ManifestEntry, latest_entry
 from .locks import run_is_locked
 from .manifest import read_manifest
@@ -29,9 +30,6 @@ from .record import RECORD_FILE, record_info
 from .references import AverageRef, CheckpointRef
 from .retention import warn_about_mixed
 from .summaries import RunSummary, best_entry, summarize
-
-if TYPE_CHECKING:
-    from nitro_cli.experiment import Average
 
 __all__ = ["resolve_resume", "resolve_source"]
 
@@ -195,7 +193,7 @@ def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
             manifest = Manifest()
         listed = next((e for e in manifest.of_run(run) if e.path == relative), None)
         if listed is not None:
-            return _ref(root, listed, "path", manifest)
+            return CheckpointRef.of_entry(root, listed, "path", manifest)
     entry = entry_of_record(info, str(info.entry.get("run") or "")) if info.entry else None
     epoch, step = (entry.epoch, entry.step) if entry else (info.meta.get("epoch"), info.meta.get("step"))
     return CheckpointRef(
@@ -208,23 +206,6 @@ def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
         epoch=int(epoch or 0),
         step=int(step or 0),
         score=entry.score if entry else None,
-    )
-
-
-def _ref(
-    root: Path, entry: ManifestEntry, request: Literal["latest", "best", "path"], manifest: Manifest
-) -> CheckpointRef:
-    newest = latest_entry(manifest.of_run(entry.run))
-    return CheckpointRef(
-        path=root / entry.path,
-        root=root,
-        run=entry.run,
-        entry=entry,
-        request=request,
-        newest=newest is not None and newest.path == entry.path,
-        epoch=entry.epoch,
-        step=entry.step,
-        score=entry.score,
     )
 
 
@@ -252,10 +233,11 @@ def _pair_source(
         newest = latest_entry(entries)
         if newest is None:
             raise _nothing(f"the run {chosen} has no checkpoint", root, summaries)
-        return _ref(root, newest, "latest", manifest)
+        return CheckpointRef.of_entry(root, newest, "latest", manifest)
     if checkpoint == "best":
-        return _ref(root, _best(entries, metric, mode, root, summaries), "best", manifest)
-    return _average_source(checkpoint, chosen or "", entries, root, metric, mode, manifest)
+        best = _best(entries, metric, mode, root, summaries)
+        return CheckpointRef.of_entry(root, best, "best", manifest)
+    return average_source(checkpoint, chosen or "", entries, root, metric, mode, manifest)
 
 
 def _find_run(run: str, summaries: Sequence[RunSummary], root: Path) -> str:
@@ -321,48 +303,3 @@ def _best(
         raise _nothing(message, root, summaries)
     warn_about_mixed(entries, best.metric, best.mode, root)
     return best
-
-
-def _average_source(
-    average: Average,
-    run: str,
-    entries: Sequence[ManifestEntry],
-    root: Path,
-    metric: str | None,
-    mode: str | None,
-    manifest: Manifest,
-) -> AverageRef:
-    regular = [e for e in entries if not e.resume_point]
-    if metric is None:
-        ranked = best_entry(regular)
-        metric, mode = (ranked.metric, ranked.mode) if ranked else (None, None)
-    pool = [e for e in regular if e.scored_under(metric, mode)] if average.selector.ranks else regular
-    picked = average.selector.select(pool, mode)  # type: ignore[arg-type]
-    if not picked:
-        held = ", ".join(str(e.epoch) for e in regular) or "none"
-        raise CheckpointNotFoundError(
-            f"{average.selector} picks no checkpoint of the run {run}",
-            where=str(root),
-            why=f"the run keeps the epochs: {held}",
-            fix="keep more checkpoints while training, such as keep=(Best(3), Last(10))",
-        )
-    if average.selector.ranks:
-        warn_about_mixed(entries, metric, mode, root)
-    picked = sorted(picked, key=lambda e: (e.step, e.epoch))
-    base = picked[-1]
-    if average.state_from == "best":
-        best = best_entry(picked, metric, mode)
-        if best is None:
-            raise CheckpointNotFoundError(
-                f"the layer state of {average} would come from the best checkpoint, and none has a finite score",
-                where=str(root / run),
-                fix='use Average(..., state="latest")',
-            )
-        base = best
-    return AverageRef(
-        root=root,
-        run=run,
-        average=average,
-        refs=tuple(_ref(root, e, "path", manifest) for e in picked),
-        state=_ref(root, base, "path", manifest),
-    )

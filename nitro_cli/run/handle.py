@@ -30,6 +30,7 @@ from nitro_cli.run.redefinition import CodeSnapshot
 from nitro_cli.run.rendering import render
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import load_source
+from nitro_cli.run.run_rules import restored_at_the_end
 from nitro_cli.run.setup import Request, build_parts
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import TrainingSession
@@ -121,7 +122,7 @@ class Nitro:
             source=source,
             w0=w0,
             restore_optimizer=restore_optimizer,
-            restore_best=restore_best,
+            restore_best=restored_at_the_end(restore_best),
             load_ema=load_ema,
             compile_options=self.compile_options,
         )

@@ -11,7 +11,7 @@ from nitro_cli.data import Split
 from nitro_cli.errors import ConfigError, nearest
 from nitro_cli.experiment import Checkpointer, EarlyStopping, has_hook
 from nitro_cli.metrics import MODES
-from nitro_cli.programs import EvalPlan, build_eval_loss, build_forward, build_metrics
+from nitro_cli.programs import EvalPlan, build_eval_loss, build_forward, build_metrics, fresh_trace
 from nitro_cli.run.parts import Parts
 
 __all__ = ["check_judged_metrics", "judged_metrics"]
@@ -88,12 +88,13 @@ def _reported(parts: Parts, split: Split, custom: bool, loss: bool) -> tuple[str
     def taken(hook: str) -> dict[str, Any]:
         return {name: batch[name] for name in parts.routing.fields_for(hook) if name in batch}
 
-    outputs = jax.eval_shape(build_forward(plan), parts.params, parts.state, taken("forward"), device)
     found: Mapping[str, Any] = {}
-    if custom:
-        found = jax.eval_shape(build_metrics(plan, None), outputs, taken("metrics"), device)
-    if loss:
-        found = {**found, **jax.eval_shape(build_eval_loss(plan, None), outputs, taken("loss"), device)}
+    with fresh_trace():
+        outputs = jax.eval_shape(build_forward(plan), parts.params, parts.state, taken("forward"), device)
+        if custom:
+            found = jax.eval_shape(build_metrics(plan, None), outputs, taken("metrics"), device)
+        if loss:
+            found = {**found, **jax.eval_shape(build_eval_loss(plan, None), outputs, taken("loss"), device)}
     return tuple(_names(found))
 
 

@@ -17,13 +17,9 @@ from nitro_cli.data import Split, inspect_split
 from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
 from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import (
-    Best,
-    Checkpointer,
-    EarlyStopping,
+    Average,
     Experiment,
     FieldKind,
-    Last,
-    Monitor,
     check_graphconst,
     check_hooks,
     check_knob_kinds,
@@ -46,6 +42,7 @@ from nitro_cli.run.output_shapes import check_evaluated_outputs
 from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import Source, restore_source
+from nitro_cli.run.run_rules import check_followers, check_rules
 
 __all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
 
@@ -58,7 +55,7 @@ class Request:
     source: Source | None = None
     w0: Any = "build_model"
     restore_optimizer: bool = False
-    restore_best: Any = False
+    restore_best: bool | Average = False
     load_ema: bool = False
     compile_options: Mapping[str, Any] | None = None
 
@@ -114,7 +111,7 @@ def _check_configuration(resolved: Resolved, request: Request) -> Parts:
     check_knob_kinds(cls)
     check_graphconst(e)
     monitor = monitor_of(e)
-    _check_rules(e, monitor)
+    check_followers(e, monitor)
     if manual_mode(e) and e.accum > 1:
         raise ConfigError(
             f"accum = {e.accum} with a `train_step` of the experiment's own",
@@ -133,22 +130,6 @@ def _check_configuration(resolved: Resolved, request: Request) -> Parts:
             )
         seed = held
     return Parts(resolved=resolved, report=SetupReport(), monitor=monitor, seed=seed, source=source)
-
-
-def _check_rules(e: Experiment, monitor: Monitor | None) -> None:
-    """Refuse a rule that would follow a monitor that is not there."""
-    followers = []
-    if isinstance(e.checkpointer, Checkpointer) and e.checkpointer.metric is None:
-        followers += ["the checkpointer"] * any(isinstance(s, Best) for s in e.checkpointer.keep)
-    if isinstance(e.early_stop, EarlyStopping) and e.early_stop.metric is None:
-        followers.append("early stopping")
-    if monitor is None and followers:
-        raise ConfigError(
-            f"{' and '.join(followers)} would follow the monitor, and there is none",
-            where=type(e).__name__,
-            why="the experiment has metrics of its own, so nothing says which of them the run is judged by",
-            fix='set monitor = ("<metric>", "max") or "min", or eval_loss = true to be judged by the loss',
-        )
 
 
 def _seed_host(seed: int) -> None:
@@ -363,30 +344,7 @@ def _build_optimizer(parts: Parts, request: Request) -> None:
         parts.anchors = parts.placement.put_parameters(parts.anchors)
         parts.rule = parts.optimizer.rule
     parts.w0 = None
-    _check_stop_rules(parts)
-
-
-def _check_stop_rules(parts: Parts) -> None:
-    e = parts.experiment
-    has_val = "val" in parts.splits
-    if e.early_stop is not None and not has_val:
-        raise ConfigError(
-            "early stopping without a `val` split", fix="return a val split from build_data, or unset early_stop"
-        )
-    if isinstance(e.checkpointer, Checkpointer):
-        keep = e.checkpointer.keep
-        if not has_val and all(isinstance(selector, Best) for selector in keep):
-            raise ConfigError(
-                "the checkpointer keeps only the best, and there is no `val` split to score them",
-                fix='keep = ["last(1)"], or return a val split',
-            )
-        if not any(isinstance(selector, Last) for selector in keep):
-            warnings.warn(
-                "the checkpointer keeps no last(n): the state training ends in is not kept, and a resume continues "
-                "from the newest kept epoch",
-                NitroWarning,
-                stacklevel=2,
-            )
+    check_rules(parts, request.restore_best)
 
 
 def _report(parts: Parts) -> None:

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from nitro_cli.distributed import barrier
-from nitro_cli.errors import NitroWarning
-from nitro_cli.experiment import EarlyStopping
+from nitro_cli.errors import NitroWarning, NotFoundError
+from nitro_cli.experiment import Average, EarlyStopping
 from nitro_cli.metrics import History, check_scalar, encode_row
 from nitro_cli.programs import Program
 from nitro_cli.run.facts import program_facts
@@ -332,16 +332,20 @@ class TrainingSession:
         if self._loop is not None:
             self._loop.device_changed()
 
-    def restore_best(self, wanted: Any) -> str | None:
+    def restore_best(self, wanted: bool | Average) -> str | None:
         """End holding the best checkpoint's weights, or an `Average`'s, if asked; returns what they are, or None."""
         if not wanted:
             return None
         nitro = self.nitro
-        if self.best() is None:
-            _say("restore_best: no checkpoint of this run is scored, the final weights stay")
+        if self._recorder is None:
+            _say("restore_best: there was nothing to train, the weights stay as they are")
             return None
         spec = (self.recorder.store.id, "best" if wanted is True else wanted)
-        source = load_source(spec, None, root=nitro.run_dir, selection=nitro.parts.selection)
+        try:
+            source = load_source(spec, None, root=nitro.run_dir, selection=nitro.parts.selection)
+        except NotFoundError as error:
+            _say(f"restore_best: {error.what}; the final weights stay")
+            return None
         assert source is not None
         nitro.carry = with_weights(nitro.carry, source, nitro.parts.placement)
         nitro.checkpoint_source = source.text

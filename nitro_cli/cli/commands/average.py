@@ -45,15 +45,19 @@ def run(
     ] = None,
 ) -> int:
     """Average checkpoints of one run into an ordinary record that says what it averaged."""
-    from nitro_cli.checkpoints import average_checkpoints
+    from nitro_cli.checkpoints import AverageRef, average_checkpoints, resolve_source
     from nitro_cli.experiment import Average, parse_selector
 
     place = find_run(run_dir, run_id, with_checkpoints=True)
     selector = parse_selector(select)
     if isinstance(selector, Average):
         raise ConfigError(f"--select {select} is an average already", fix="give the selector inside it")
-    target = user_path(save) if save is not None else place.path / "averages" / _file_name(select, load_ema)
-    record = average_checkpoints(place.root, place.id, Average(selector, state=state.value), save=target, ema=load_ema)
+    refs = resolve_source((place.id, Average(selector, state=state.value)), place.root)
+    assert isinstance(refs, AverageRef)
+    picked = refs.average
+    name = _file_name(str(picked.selector), load_ema)
+    target = user_path(save) if save is not None else place.path / "averages" / name
+    record = average_checkpoints(place.root, place.id, picked, save=target, ema=load_ema)
     facts = record.meta["averaged_from"]
     metrics = _evaluated(output, place, target, evaluate) if evaluate is not None else None
     if output.json:

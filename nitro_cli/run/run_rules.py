@@ -1,0 +1,122 @@
+"""What setup asks of the rules of a run: something to go by, and checkpoints that are there when they are wanted."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from nitro_cli.checkpoints import Retention
+from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.experiment import (
+    Average,
+    Best,
+    Checkpointer,
+    EarlyStopping,
+    Experiment,
+    Last,
+    Monitor,
+    parse_selector,
+)
+from nitro_cli.run.parts import Parts
+
+__all__ = ["check_followers", "check_rules", "restored_at_the_end"]
+
+
+def check_followers(e: Experiment, monitor: Monitor | None) -> None:
+    """Refuse a rule that would follow a monitor that is not there.
+
+    Raises:
+        ConfigError: names the rules.
+    """
+    followers = []
+    if isinstance(e.checkpointer, Checkpointer) and e.checkpointer.metric is None:
+        followers += ["the checkpointer"] * any(isinstance(s, Best) for s in e.checkpointer.keep)
+    if isinstance(e.early_stop, EarlyStopping) and e.early_stop.metric is None:
+        followers.append("early stopping")
+    if monitor is None and followers:
+        raise ConfigError(
+            f"{' and '.join(followers)} would follow the monitor, and there is none",
+            where=type(e).__name__,
+            why="the experiment has metrics of its own, so nothing says which of them the run is judged by",
+            fix='set monitor = ("<metric>", "max") or "min", or eval_loss = true to be judged by the loss',
+        )
+
+
+def restored_at_the_end(restore_best: Any) -> bool | Average:
+    """The `restore_best` of a call: whether training ends with the best weights, or the average that it ends with.
+
+    Raises:
+        ConfigError: it is neither; an average may be given as text.
+    """
+    wanted = parse_selector(restore_best) if isinstance(restore_best, str) else restore_best
+    if wanted is None or isinstance(wanted, bool | Average):
+        return wanted or False
+    raise ConfigError(
+        f"restore_best is {restore_best!r}",
+        why="it is True, for the best checkpoint, or an average of several",
+        fix=f"restore_best=Average({wanted!r})" if hasattr(wanted, "select") else "restore_best=Average(Last(5))",
+    )
+
+
+def check_rules(parts: Parts, restore_best: bool | Average) -> None:
+    """Refuse a training run whose rules ask for what it will not have.
+
+    Raises:
+        ConfigError: a stop rule or a checkpointer without a `val` split to go by; or `restore_best` wants an average of
+            checkpoints that the checkpointer does not keep.
+
+    Warns:
+        NitroWarning: the state that training ends in is not kept.
+    """
+    e = parts.experiment
+    has_val = "val" in parts.splits
+    if e.early_stop is not None and not has_val:
+        raise ConfigError(
+            "early stopping without a `val` split", fix="return a val split from build_data, or unset early_stop"
+        )
+    if isinstance(restore_best, Average):
+        _check_kept(parts, restore_best, has_val)
+    if isinstance(e.checkpointer, Checkpointer):
+        keep = e.checkpointer.keep
+        if not has_val and all(isinstance(selector, Best) for selector in keep):
+            raise ConfigError(
+                "the checkpointer keeps only the best, and there is no `val` split to score them",
+                fix='keep = ["last(1)"], or return a val split',
+            )
+        if not any(isinstance(selector, Last) for selector in keep):
+            warnings.warn(
+                "the checkpointer keeps no last(n): the state training ends in is not kept, and a resume continues "
+                "from the newest kept epoch",
+                NitroWarning,
+                stacklevel=2,
+            )
+
+
+def _check_kept(parts: Parts, average: Average, has_val: bool) -> None:
+    checkpointer = parts.experiment.checkpointer
+    selector = average.selector
+    if selector.ranks and not has_val:
+        why, fix = "there is no `val` split, so no epoch has a score", "average the last ones, or return a val split"
+    elif checkpointer is None:
+        why, fix = "checkpointer is None: none is written", f'checkpointer = {{ keep = ["{selector}"] }}'
+    elif not isinstance(checkpointer, Checkpointer):
+        why, fix = f"{type(checkpointer).__name__} gives its best and its latest only", "restore_best=True"
+    else:
+        metric, mode = parts.selection if has_val and parts.selection is not None else (None, None)
+        epochs = parts.experiment.max_epochs
+        retention = Retention.of(checkpointer, metric, mode)
+        if retention.holds(selector, epochs):
+            return
+        keep = ", ".join(map(str, checkpointer.keep))
+        why = f"of {epochs} epochs keep = [{keep}] may not leave them"
+        # `keep` takes no `among`: what the best are chosen from is kept instead.
+        needed = selector.among if isinstance(selector, Best) and selector.among is not None else selector
+        enough = (*checkpointer.keep, needed)
+        if replace(retention, keep=enough).holds(selector, epochs):
+            fix = f"keep = [{', '.join(repr(str(rule)) for rule in enough)}]"
+        else:
+            fix = "average epochs that the run has, or raise max_epochs"
+    raise ConfigError(
+        f"restore_best = {average} asks for checkpoints that will not be there", where="checkpointer", why=why, fix=fix
+    )
