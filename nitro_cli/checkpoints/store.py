@@ -18,7 +18,7 @@ from nitro_cli.text import write_atomically
 
 from .disk import check_disk
 from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
-from .json_text import encode_value
+from .json_text import decode_value, encode_value
 from .locks import RunLock, run_is_locked
 from .manifest import load_manifest, update_manifest
 from .names import CHECKPOINTS, RUN_ID
@@ -373,7 +373,7 @@ class RunStore:
         update_manifest(self.root, change, sleep=self._sleep)
         file = self.path / RUN_FILE
         if file.is_file():
-            document = json.loads(file.read_bytes())
+            document = decode_value(json.loads(file.read_bytes()))
             self.write_info({**document, "status": status})
 
     def close(self) -> None:
