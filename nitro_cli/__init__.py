@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
-from typing import Any
+
+TYPE_CHECKING = False  # without `typing`, which takes longer to load than the rest of this file
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 _ROOMS = {
     "errors": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import sysconfig
 import traceback
 from dataclasses import dataclass
@@ -11,18 +12,16 @@ from types import TracebackType
 from typing import Literal
 
 from nitro_cli.errors import ExitCode, NitroError, StorageError
+from nitro_cli.installation import EXTRAS
+from nitro_cli.text import message_of
 
 __all__ = ["Failure", "classify", "owner_of", "user_frame"]
 
-Kind = Literal["nitro", "user", "internal", "machine"]
+Kind = Literal["nitro", "user", "library", "internal", "machine"]
 
 _NITRO = Path(__file__).resolve().parents[1]
-_LIBRARIES = {
-    "absl", "anyio", "click", "equinox", "etils", "filelock", "flax", "grain", "jax", "jaxlib", "jaxtyping",
-    "matplotlib", "mlflow", "numpy", "optax", "orbax", "PIL", "pluggy", "pydantic", "pydantic_core", "pytest",
-    "_pytest", "rich", "tensorboardX", "tensorstore", "torch", "trackio", "typer", "wandb",
-}  # fmt: skip
 _STDLIB = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
+_SITES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class Failure:
     """An exception, understood.
 
     Args:
-        kind: raised by nitro on purpose, by the user's code, by a defect of nitro, or by the machine (memory, disk).
+        kind: raised by nitro on purpose, by the user's code, inside the library of an extra, by a defect of nitro, or
+            by the machine (memory, disk).
         code: the exit code.
         error: what, where, why and the fix.
         exception: the exception itself.
@@ -53,16 +53,28 @@ def classify(exception: BaseException) -> Failure:
     machine = _machine(exception)
     if machine is not None:
         return Failure("machine", ExitCode.FAILED, machine, exception)
-    name = type(exception).__name__
-    text = _first_line(exception)
-    frame = user_frame(exception)
-    if frame is not None:
-        error = _Unexpected(f"{frame.name} raised {name}: {text}", where=f"{frame.filename}:{frame.lineno}")
+    raised = _raised_by_user(exception)
+    if raised is not None:
+        frame = user_frame(raised)
+        assert frame is not None
+        error = _Unexpected(
+            f"{frame.name} raised {type(raised).__name__}: {_first_line(raised)}",
+            where=f"{frame.filename}:{frame.lineno}",
+        )
         return Failure("user", ExitCode.FAILED, error, exception)
-    last = _frames(exception)[-1:]
+    what = f"{type(exception).__name__}: {_first_line(exception)}"
+    frames = _frames(exception)
+    library = _extra_called(frames)
+    if library is not None:
+        error = _Unexpected(
+            f"{library} failed with {what}",
+            why=f"it was raised inside {library}, which nitro called and does not know the inside of",
+            fix=f"see what {library} says of it; --debug shows the traceback",
+        )
+        return Failure("library", ExitCode.FAILED, error, exception)
     error = _Unexpected(
-        f"nitro failed with {name}: {text}",
-        where=f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else None,
+        f"nitro failed with {what}",
+        where=f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else None,
         why="no code of yours was running: this is a defect in nitro or in a library below it",
         fix="run the same command with --debug and report the traceback",
     )
@@ -70,18 +82,22 @@ def classify(exception: BaseException) -> Failure:
 
 
 def owner_of(filename: str) -> str | None:
-    """Whose frame a file belongs to: `nitro`, a library by name, `python`, or None for the user's own code."""
+    """Whose frame a file belongs to: `nitro`, a library by its package, `python`, or None for the user's own code.
+
+    Of what is installed, packages that declare experiments are the user's own.
+    """
     if filename.startswith("<"):
         return "python"
     parts = Path(filename).parts
     if _inside_nitro(filename):
         return "nitro"
-    if "site-packages" in parts:
-        top = parts[len(parts) - parts[::-1].index("site-packages") :]
+    sites = [index for index, part in enumerate(parts) if part in _SITES]
+    if sites:
+        top = parts[sites[-1] + 1 :]
         package = top[0].removesuffix(".py") if top else ""
         if package in {"jax", "jaxlib"}:
             return "jax"
-        return package if package in _LIBRARIES else None
+        return None if package in _plugin_packages() else package
     if filename.startswith(_STDLIB):
         return "python"
     if len(parts) > 1 and parts[-2] == "bin" and parts[-1] == "nitro":
@@ -89,10 +105,41 @@ def owner_of(filename: str) -> str | None:
     return None
 
 
+@functools.cache
+def _plugin_packages() -> frozenset[str]:
+    from importlib import metadata
+
+    return frozenset(point.module.partition(".")[0] for point in metadata.entry_points(group="nitro.experiments"))
+
+
 def user_frame(exception: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame of the user's own code that the exception, or what caused it, passed through."""
+    """The innermost frame of the user's own code that the exception passed through."""
     frames = [frame for frame in _frames(exception) if owner_of(frame.filename) is None]
     return frames[-1] if frames else None
+
+
+def _raised_by_user(exception: BaseException) -> BaseException | None:
+    """The exception, or what caused it, that came out of the user's code.
+
+    Python itself makes a RuntimeError of a StopIteration that leaves a hook inside a generator.
+    """
+    link: BaseException | None = exception
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        if user_frame(link) is not None:
+            return link
+        seen.add(id(link))
+        link = link.__cause__
+    return None
+
+
+def _extra_called(frames: list[traceback.FrameSummary]) -> str | None:
+    """The library of an extra that nitro's last frame called, directly or through Python's own modules."""
+    owners = [owner_of(frame.filename) for frame in frames]
+    last = max((index for index, owner in enumerate(owners) if owner == "nitro"), default=-1)
+    called = next((owner for owner in owners[last + 1 :] if owner != "python"), None)
+    modules = {module for modules in EXTRAS.values() for module in modules}
+    return called if called in modules else None
 
 
 def _inside_nitro(filename: str) -> bool:
@@ -108,12 +155,12 @@ def _frames(exception: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _first_line(exception: BaseException) -> str:
-    lines = str(exception).strip().splitlines()
+    lines = message_of(exception).strip().splitlines()
     return lines[0] if lines else "(no message)"
 
 
 def _machine(exception: BaseException) -> NitroError | None:
-    text = str(exception)
+    text = message_of(exception)
     runtime = type(exception).__name__ in {"XlaRuntimeError", "JaxRuntimeError"}
     if isinstance(exception, MemoryError) or (
         runtime and ("RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower())

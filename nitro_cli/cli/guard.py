@@ -6,12 +6,9 @@ import contextlib
 import io
 import os
 import select
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any, TextIO
 
 from typer import Abort, Exit
@@ -19,21 +16,22 @@ from typer import Abort, Exit
 from nitro_cli.cli.failure import Failure, classify
 from nitro_cli.cli.output import Output, OutputClosed
 from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, labelled
+from nitro_cli.cli.stop_signals import Terminated, raise_if_stopped, stopped_by, stops_unwind
 from nitro_cli.errors import ExitCode, NitroError, NitroWarning
 from nitro_cli.text import message_of
 
-__all__ = ["Terminated", "guarded"]
+__all__ = ["guarded"]
 
-
-class Terminated(BaseException):
-    """SIGTERM or SIGUSR1 arrived where nothing could be saved."""
+_LONGEST_CHAIN = 50
 
 
 def guarded(body: Callable[[], int], output: Output) -> int:
     """Run `body` and return the exit code of the process, whatever happens in it."""
-    with _streams_take_all(), _warnings_shown(output), _terminate_as_exception():
+    with _streams_take_all(), _warnings_shown(output):
         try:
-            code = body()
+            with stops_unwind(output):
+                code = body()
+                raise_if_stopped()
         except BaseException as error:
             code = _told(error, output)
         return _flushed(code)
@@ -44,19 +42,31 @@ def _told(error: BaseException, output: Output) -> int:
         return ExitCode.OK
     if isinstance(error, BrokenPipeError) and _reader_gone():
         return ExitCode.FAILED
-    if isinstance(error, Exit):
-        return int(error.exit_code)
-    if isinstance(error, SystemExit):
-        return _system_exit(error, output)
-    if isinstance(error, KeyboardInterrupt):
-        return _stopped("interrupted", "KeyboardInterrupt", ExitCode.INTERRUPTED, error, output)
-    if isinstance(error, Terminated):
-        return _stopped("terminated; there was nothing to save", "Terminated", ExitCode.TERMINATED, error, output)
-    if isinstance(error, Abort):
-        return _stopped("aborted; nothing was changed", "Abort", ExitCode.FAILED, error, output)
-    if callable(getattr(error, "format_message", None)):
-        return _usage(error, output)
-    return _failed(classify(error), output)
+    if stopped_by() is not None and (stop := _stop_in(error)) is not None:
+        return _stopped(stop, output)
+    failure = classify(error)
+    if failure.kind != "user":  # what leaves a command by itself; from a hook it is an exception like others
+        if isinstance(error, Exit):
+            return int(error.exit_code)
+        if isinstance(error, SystemExit):
+            return _system_exit(error, output)
+        if isinstance(error, KeyboardInterrupt | Terminated):
+            return _stopped(error, output)
+        if isinstance(error, Abort):
+            return _tell_stop("aborted; nothing was changed", "Abort", ExitCode.FAILED, error, output)
+        if callable(getattr(error, "format_message", None)):
+            return _usage(error, output)
+    return _failed(failure, output)
+
+
+def _stop_in(error: BaseException) -> BaseException | None:
+    """The stop that an exception is, or came of: a library may have made another error of it."""
+    link: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if link is None or isinstance(link, KeyboardInterrupt | Terminated):
+            return link
+        link = link.__cause__ or link.__context__
+    return None
 
 
 def _failed(failure: Failure, output: Output) -> int:
@@ -98,9 +108,16 @@ def _usage(error: BaseException, output: Output) -> int:
     return ExitCode.USAGE
 
 
-def _stopped(text: str, name: str, code: ExitCode, error: BaseException, output: Output) -> int:
-    detail = str(error)
-    said = detail if detail and " " in detail else text
+def _stopped(error: BaseException, output: Output) -> int:
+    detail = message_of(error)
+    if isinstance(error, Terminated):
+        said, code = "terminated; there was nothing to save", ExitCode.TERMINATED
+    else:
+        said, code = detail if " " in detail else "interrupted", ExitCode.INTERRUPTED
+    return _tell_stop(said, type(error).__name__, code, error, output)
+
+
+def _tell_stop(said: str, name: str, code: ExitCode, error: BaseException, output: Output) -> int:
     if output.json:
         output.complain_json({**NitroError(said).as_json(), "error": name, "exit_code": int(code)})
     else:
@@ -193,24 +210,3 @@ def _warnings_shown(output: Output) -> Iterator[None]:
             yield
         finally:
             warnings.showwarning = previous
-
-
-@contextlib.contextmanager
-def _terminate_as_exception() -> Iterator[None]:
-    """While no run is there to answer them, SIGTERM and SIGUSR1 unwind the process: what was begun is cleaned up."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous: dict[signal.Signals, Any] = {}
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            previous[number] = signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for which, handler in previous.items():
-            signal.signal(which, handler)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from nitro_cli.cli import json_document
+from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.text import visible
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Output:
 
     def text(self, text: str) -> None:
         """Write data, made visible."""
+        raise_if_stopped()
         if sys.stdout is None or self.silent:
             return
         try:
@@ -61,6 +63,7 @@ class Output:
 
     def show(self, *renderables: RenderableType) -> None:
         """Write data with rich; plain text when stdout is no terminal."""
+        raise_if_stopped()
         if self.silent:
             return
         console = make_console(stderr=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.errors import ConfigError, DataError, NotFoundError, StorageError, nearest
 
 __all__ = ["InputFields", "OutputFile"]
@@ -219,4 +220,5 @@ class OutputFile:
             for name, array in self._arrays.items():
                 array.flush()
                 archive.write(str(array.filename), f"{name}.npy")
+        raise_if_stopped()
         os.replace(whole, self.path)

@@ -14,6 +14,7 @@ from nitro_cli.cli.failure import classify
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback
 from nitro_cli.cli.render.progress_state import duration
+from nitro_cli.cli.stop_signals import stopped_by
 from nitro_cli.errors import ExitCode, HookError
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ def smoke_one(output: Output, resolved: Resolved) -> SmokeResult:
             started = time.monotonic()
             try:
                 detail = step()
-            except Exception as error:
+            except BaseException as error:
+                if stopped_by() is not None:
+                    raise
                 result.failed, result.failed_in = error, name
                 break
             result.steps.append((name, time.monotonic() - started, detail))

@@ -11,6 +11,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.programs_on_disk import use_program_cache
 from nitro_cli.cli.render.progress_state import duration
 from nitro_cli.cli.render.reporter import progress_shown
+from nitro_cli.cli.stop_signals import stopped_by
 from nitro_cli.errors import ExitCode
 from nitro_cli.experiment import EarlyStopping
 
@@ -79,6 +80,8 @@ def _train(output: Output, resolved: Resolved, cache_dir: str | None, words: dic
         before = nitro.step
         nitro.train()
     except KeyboardInterrupt as error:
+        if stopped_by() is None:  # a hook raised it
+            raise
         raise KeyboardInterrupt(_interrupted(nitro)) from error
     return _Trained(nitro, nitro.step - before, time.monotonic() - started, cache_stats().misses - compiled)
 

@@ -15,6 +15,7 @@ from nitro_cli.data.resident import ResidentArrays
 from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.stream import BatchStream, InlineStream, StreamPlan
 from nitro_cli.errors import DataError, NitroWarning
+from nitro_cli.text import exception_text
 
 __all__ = ["PrefetchPlan", "Split", "release_splits"]
 
@@ -165,6 +166,8 @@ def release_splits(splits: Iterable[Split] | Mapping[str, Split]) -> None:
         seen.add(id(split.source))
         try:
             release()
-        except Exception as error:
-            message = f"split `{split.name}`: release() of its source failed: {type(error).__name__}: {error}"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            message = f"split `{split.name}`: release() of its source failed: {exception_text(error)}"
             warnings.warn(message, NitroWarning, stacklevel=2)

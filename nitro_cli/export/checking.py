@@ -17,6 +17,7 @@ from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.load import BundleError, check_client
 from nitro_cli.export.program import Served, named_leaves
 from nitro_cli.export.spec import ExportSpec
+from nitro_cli.text import exception_text
 
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
@@ -151,7 +152,7 @@ def try_postprocess(contract: WireContract, expected: Expected) -> None:
         return
     except Exception as error:
         raise HookError(
-            f"the postprocess fails on the program's outputs: {type(error).__name__}: {error}",
+            f"the postprocess fails on the program's outputs: {exception_text(error)}",
             where=where,
             fix="it gets a mapping of the output names to numpy arrays and returns one",
         ) from error

@@ -10,6 +10,7 @@ from typing import Any
 from nitro_cli.errors import ConfigError, NitroError, nearest
 from nitro_cli.experiment import Experiment, has_hook
 from nitro_cli.export.spec import ExportSpec
+from nitro_cli.text import message_of
 
 __all__ = ["WireContract", "inputs_named", "wire_contract"]
 
@@ -47,7 +48,7 @@ def inputs_named(contract: WireContract) -> Iterator[None]:
         inputs = ", ".join(
             f"{spec.name} {spec.dtype}{[*spec.sized('batch')]}".replace("'", "") for spec in contract.inputs
         )
-        lines = str(error).strip().splitlines() or [""]
+        lines = message_of(error).strip().splitlines() or [""]
         first = contract.inputs[0]
         raise ConfigError(
             f"the program cannot be traced with the inputs that export_inputs declares: {inputs}",

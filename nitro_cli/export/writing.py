@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nitro_cli.errors import IncompatibleError, StorageError
+from nitro_cli.run import stop_again
 
 __all__ = ["check_target", "new_directory", "new_file"]
 
@@ -38,6 +39,7 @@ def new_directory(target: Path, *, force: bool) -> Iterator[Path]:
     try:
         os.chmod(temporary, 0o755)
         yield temporary
+        stop_again()
         _swap(temporary, target)
     except OSError as error:
         raise _storage(error, target) from error
@@ -55,6 +57,7 @@ def new_file(target: Path, *, force: bool) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        stop_again()
         os.replace(temporary, target)
     except OSError as error:
         raise _storage(error, target) from error

@@ -15,6 +15,7 @@ import optax
 from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest
 from nitro_cli.optim.hyperparameters import HyperParams, UnknownHyperparameter
 from nitro_cli.optim.layout import Leaf
+from nitro_cli.text import exception_text
 
 __all__ = ["GroupRule", "build_transformation", "group_rule", "is_transformation"]
 
@@ -229,7 +230,7 @@ def build_transformation(
         raise  # the latter: it reads the value of a traced number, which the trial explains
     except Exception as error:
         raise HookError(
-            f"the optimizer factory raised {type(error).__name__}: {error}",
+            f"the optimizer factory raised {exception_text(error)}",
             where=f"optimizer of the group {rule.group!r}: {rule.name}",
             why=f"it was called with learning_rate and {', '.join(scheduled) or 'nothing else'}, as traced numbers",
         ) from error

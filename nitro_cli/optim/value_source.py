@@ -18,6 +18,7 @@ from nitro_cli.errors import HookError, ScheduleError
 from nitro_cli.optim.curves import Values
 from nitro_cli.optim.named_schedules import NamedCurve, NamedSchedule, schedule_from_config
 from nitro_cli.optim.plateau import Plateau
+from nitro_cli.text import exception_text
 
 __all__ = ["BLOCK", "ValueSource", "resolve_schedule"]
 
@@ -124,7 +125,7 @@ def _source(key: str, entry: Any, total: int) -> ValueSource:
         raise HookError(
             f"schedule {key!r} could not be built",
             where=_name(entry),
-            why=f"calling it with the horizon of {total} steps raised {type(error).__name__}: {error}",
+            why=f"calling it with the horizon of {total} steps raised {exception_text(error)}",
             fix="a factory takes the total number of optimizer steps and returns a function of the step",
         ) from error
     if isinstance(made, NamedSchedule):
@@ -186,7 +187,7 @@ def _evaluate(key: str, schedule: Callable[[int], Any], step: int, offset: int) 
 
 def _failed(key: str, schedule: Any, when: str, error: Exception) -> HookError:
     """A schedule that raises is code of the experiment's that fails, as any other hook."""
-    return HookError(f"schedule {key!r} failed {when}", where=_name(schedule), why=f"{type(error).__name__}: {error}")
+    return HookError(f"schedule {key!r} failed {when}", where=_name(schedule), why=exception_text(error))
 
 
 def _finite_or_fail(key: str, value: Any, step: int) -> float:

@@ -47,7 +47,9 @@ def check_import(ref: ExperimentRef, cwd: Path | None = None, timeout: float = 1
     folder = cwd or Path.cwd()
     words = [sys.executable, "-c", _CHILD, json.dumps([ref.import_path, str(folder)])]
     try:
-        child = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+        child = subprocess.run(
+            words, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"its import takes longer than {timeout:g} s"
     except OSError as problem:

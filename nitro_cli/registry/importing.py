@@ -15,6 +15,7 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, nearest
 from nitro_cli.registry.worker_imports import share_with_workers
+from nitro_cli.text import exception_text
 
 __all__ = [
     "LOCAL_FOLDER",
@@ -182,7 +183,7 @@ def load_class(import_path: str, *, what: str | None = None, cwd: Path | None = 
                 f"{label} cannot be found", where=import_path, why=f"there is no module {problem.name}"
             ) from problem
         raise _import_failure(label, import_path, problem) from problem
-    except (Exception, SystemExit) as problem:
+    except (Exception, SystemExit, GeneratorExit) as problem:
         raise _import_failure(label, import_path, problem) from problem
     return _experiment_in(module, name, label, import_path)
 
@@ -193,7 +194,7 @@ def _import_failure(label: str, import_path: str, problem: BaseException) -> Con
         fix = "import the files of one directory relatively: from .base import Base"
     elif isinstance(problem, ModuleNotFoundError) and problem.name:
         fix = f"install what provides {problem.name!r}"
-    why = f"{type(problem).__name__}: {problem}".rstrip(": ")
+    why = exception_text(problem).rstrip(": ")
     return ConfigError(f"{label} cannot be imported", where=import_path, why=why, fix=fix)
 
 

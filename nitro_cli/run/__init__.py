@@ -17,7 +17,7 @@ from nitro_cli.run.progress import (
     set_progress_reporter,
 )
 from nitro_cli.run.report import Band, SetupReport
-from nitro_cli.run.signals import NothingToSave, set_leave, signals
+from nitro_cli.run.signals import NothingToSave, set_leave, signals, stop_again
 from nitro_cli.run.snapshot import flatten, unflatten
 from nitro_cli.run.stopping import StopRule
 
@@ -53,6 +53,7 @@ __all__ = [
     "set_progress_reporter",
     "setup_devices",
     "signals",
+    "stop_again",
     "train",
     "unflatten",
     "unregister_phase_monitor",

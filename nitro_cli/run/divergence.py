@@ -13,6 +13,7 @@ from nitro_cli.errors import DivergenceError
 from nitro_cli.optim import BLOCK
 from nitro_cli.programs import StepPlan
 from nitro_cli.run.progress import Progress
+from nitro_cli.text import exception_text
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -57,4 +58,4 @@ def _located(nitro: Nitro, plan: StepPlan, inputs: Mapping[str, Any], batches: t
             found = programs.locate_divergence(plan, carry, batches, {**inputs, "rows": rows})
             return f"the first value that is not finite is {found}"
         except Exception as error:
-            return f"replaying the step to find the place failed: {type(error).__name__}: {error}"
+            return f"replaying the step to find the place failed: {exception_text(error)}"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nitro_cli.errors import NitroWarning
+from nitro_cli.text import exception_text
 
 __all__ = ["Phase", "PhaseName", "PhaseState", "register_phase_monitor", "unregister_phase_monitor"]
 
@@ -98,7 +99,7 @@ class PhaseState:
                     handle.warned = True
                     name = getattr(handle.monitor, "__name__", repr(handle.monitor))
                     warnings.warn(
-                        f"the phase monitor {name} raised {type(error).__name__}: {error}; "
+                        f"the phase monitor {name} raised {exception_text(error)}; "
                         "it is told of further phases, this warning is given once",
                         NitroWarning,
                         stacklevel=2,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.text import exception_text
 
 __all__ = [
     "Progress",
@@ -134,7 +135,7 @@ class Progress:
         except Exception as error:
             _reporter = None
             warnings.warn(
-                f"the progress reporter {type(reporter).__name__} raised {type(error).__name__}: {error}; "
+                f"the progress reporter {type(reporter).__name__} raised {exception_text(error)}; "
                 "it is switched off, the run goes on",
                 NitroWarning,
                 stacklevel=2,

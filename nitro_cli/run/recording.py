@@ -353,14 +353,14 @@ class Recorder:
             StorageError: the last checkpoint could not be written.
             Exception: what the logger's `finish` raised. With either the run ends as `error`.
         """
-        problems: list[Exception] = []
+        problems: list[BaseException] = []
         if self._unchanged() and self.place is not None:
             status = self.place.status or status
 
         def attempt(step: Callable[..., object], *args: Any) -> None:
             try:
                 step(*args)
-            except Exception as problem:
+            except BaseException as problem:  # signals are held back here: it is what the user's logger raised
                 problems.append(problem)
 
         attempt(self.store.wait)

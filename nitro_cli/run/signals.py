@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
-__all__ = ["NothingToSave", "Stoppable", "set_leave", "signals"]
+from nitro_cli.import_frames import importing
+
+__all__ = ["NothingToSave", "Stoppable", "set_leave", "signals", "stop_again"]
 
 STOP_SIGNALS = {
     getattr(signal, name): name.lower() for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -73,6 +75,15 @@ def set_leave(leave: Leave | None) -> Leave | None:
     return previous
 
 
+def stop_again() -> None:
+    """Stop once more where work goes on after a signal: a callback may swallow what the answer to it raised.
+
+    Called before something that took long is published. Nothing happens when no signal came, or a run saves and stops.
+    """
+    for work in list(_active):
+        work.stop_again()
+
+
 class signals:
     """While inside, the stop signals that are not ignored become requests to `work`; a second one leaves at once.
 
@@ -88,6 +99,7 @@ class signals:
         self._previous: dict[int, Any] = {}
         self._lock = threading.RLock()
         self._decided = False
+        self._number: int | None = None
         self._heard = threading.Event()
         self._leaving = threading.Event()
         self._ending = threading.Event()
@@ -140,6 +152,16 @@ class signals:
         with contextlib.suppress(OSError), writing:
             writing.send(_END)
 
+    @property
+    def heard(self) -> bool:
+        """Whether a stop signal came since the handlers were installed."""
+        return self._decided
+
+    def stop_again(self) -> None:
+        """See the function of this name."""
+        if self._leaving.is_set() and self._number is not None:
+            self._unwind(self._number, None)
+
     def forget(self) -> None:
         """In a forked child: let go of what belongs to the parent."""
         for end in self._ends or ():
@@ -169,12 +191,19 @@ class signals:
         if self._first():
             if self._work.stop_asked(STOP_SIGNALS[number]):
                 return
+            self._number = number
             self._leaving.set()
+            if _leave is not None and importing(frame):
+                # An exception would leave a library half made, or come out of it as an error of its own.
+                self._end_process(number)
         elif self._may_end_process(number):
             # The watcher has it: it is the signal that it answered itself, or the second, at which the process ends.
             while self._ending.is_set():
                 time.sleep(0.1)
             return
+        self._unwind(number, frame)
+
+    def _unwind(self, number: int, frame: FrameType | None) -> None:
         before = self._previous.get(number)
         if callable(before):
             before(number, frame)

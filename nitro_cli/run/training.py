@@ -26,6 +26,7 @@ from nitro_cli.run.restore import load_source, with_weights
 from nitro_cli.run.signals import signals
 from nitro_cli.run.step_plan import step_plan
 from nitro_cli.run.stopping import EarlyStop, StopRule
+from nitro_cli.text import message_of
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -171,24 +172,26 @@ class TrainingSession:
         is in the experiment, and an empty run would only stand before the ones that can be used.
         """
         self.nitro.set_phase(Phase(PhaseName.FAILED))
+        # A hook may raise what Python ends a process with; only a signal interrupts.
+        interrupted = self._signals.heard and not isinstance(error, Exception)
         with self._closing, self._signals.shielded():
             place, recorder = self._place, self._recorder
             if place is None or place.store.closed:
                 return
             try:
-                unproven = isinstance(error, Exception) and self._unproven and self._saved_at is None
+                unproven = not interrupted and self._unproven and self._saved_at is None
                 if not self._worth_keeping() or (unproven and not place.continued):
                     if recorder is not None:
                         recorder.discard()
                     place.store.discard()
                     self._place = self._recorder = None
                 elif recorder is not None:
-                    recorder.close("error" if isinstance(error, Exception) else None)
+                    recorder.close(None if interrupted else "error")
                 else:
                     place.store.close()
             except Exception as also:
                 if also is not error:
-                    _say(f"the run could not be closed: {also}")
+                    _say(f"the run could not be closed: {message_of(also)}")
 
     def _close(self, reason: str) -> None:
         nitro = self.nitro

@@ -7,10 +7,11 @@ Works without JAX and imports nothing of nitro but the errors.
 from .files import append_descriptor, fsync_directory, read_regular, write_atomically
 from .paths import is_utf8, user_path
 from .tree_paths import path_keys, path_text
-from .visible import message_of, visible
+from .visible import exception_text, message_of, visible
 
 __all__ = [
     "append_descriptor",
+    "exception_text",
     "fsync_directory",
     "is_utf8",
     "message_of",

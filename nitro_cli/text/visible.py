@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["message_of", "visible"]
+__all__ = ["exception_text", "message_of", "visible"]
 
 _UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that draw nothing and may act on a terminal: controls, formats (bidirectional), surrogates."""
@@ -28,6 +28,11 @@ def message_of(exception: BaseException) -> str:
         return str.__str__(str(exception))
     except BaseException as broken:  # whatever a class of the user's raises there
         return f"(no message: its __str__ raised {type(broken).__name__})"
+
+
+def exception_text(exception: BaseException) -> str:
+    """The exception as one text, `ValueError: message`."""
+    return f"{type(exception).__name__}: {message_of(exception)}"
 
 
 def _escape(character: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import IncompatibleError
+from nitro_cli.text import exception_text
 from nitro_cli.tracking.json_logger import JsonLogger
 from nitro_cli.tracking.verbs import LiveLogger
 
@@ -71,15 +72,15 @@ class TeeLogger:
 
     def finish(self, status: str) -> None:
         """Finish each, whatever another one raises; the first error is raised at the end."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         for part in self.loggers:
             try:
                 part.finish(status)
-            except Exception as err:
+            except BaseException as err:
                 errors.append(err)
         if errors:
             for other in errors[1:]:
-                errors[0].add_note(f"another logger failed to finish too: {other!r}")
+                errors[0].add_note(f"another logger failed to finish too: {exception_text(other)}")
             raise errors[0]
 
     def state(self) -> list[Any]:

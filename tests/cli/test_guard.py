@@ -1,5 +1,6 @@
 """Exit codes and messages of everything that can leave a command."""
 
+import contextlib
 import errno
 import json
 import signal
@@ -38,14 +39,95 @@ def leaves(error):
         (ZeroDivisionError("x"), 1),
         (MemoryError(), 1),
         (OSError(errno.ENOSPC, "No space left on device"), 1),
-        (KeyboardInterrupt(), 130),
-        (SystemExit(7), 7),
+        (KeyboardInterrupt(), 1),  # raised by code, not by a signal
+        (SystemExit(7), 1),
         (SystemExit("text"), 1),
-        (SystemExit(), 0),
+        (SystemExit(), 1),
     ],
 )
 def test_an_exception_gives_its_exit_code(error, code):
     assert guarded(leaves(error), Output()) == code
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)])
+def test_a_stop_signal_gives_its_exit_code_and_one_line(capsys, number, code):
+    before = signal.getsignal(number)
+    assert guarded(lambda: signal.raise_signal(number) or 0, Output()) == code
+    told = capsys.readouterr()
+    assert (told.out, len(told.err.splitlines())) == ("", 1)
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_that_somebody_swallows_is_looked_at_before_success_is_told(capsys, number, code):
+    def body():
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(number)
+        Output().document(done=True)
+        return 0
+
+    assert guarded(body, Output()) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "done" not in told.err
+
+    def silent_body():
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(number)
+        return 0
+
+    assert guarded(silent_body, Output()) == code
+
+
+def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys):
+    def body():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException as error:
+            raise ImportError("the C extensions could not be loaded") from error
+
+    assert guarded(body, Output()) == 130
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_stop_that_meets_a_finalizer_prints_no_traceback(capsys):
+    class Closing:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    def body():
+        held = Closing()
+        del held
+        return 0
+
+    assert guarded(body, Output()) == 143
+    assert capsys.readouterr().err == "terminated; there was nothing to save\n"
+
+
+def test_a_failure_inside_the_library_of_an_extra_is_that_librarys(tmp_path, monkeypatch):
+    from nitro_cli.cli.failure import classify
+    from nitro_cli.tracking import open_logger
+
+    place = tmp_path / "site-packages" / "tensorboardX"
+    (place / "proto").mkdir(parents=True)
+    (place / "__init__.py").write_text(
+        "import json\nclass SummaryWriter:\n    def __init__(self, *a, **k): json.loads('{')\n"
+    )
+    (place / "proto" / "__init__.py").write_text("")
+    (place / "proto" / "summary_pb2.py").write_text("Summary = None\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboardX"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(place.parent))
+    from nitro_cli.experiment import TensorBoardLogger
+
+    with pytest.raises(ValueError, match="property name") as caught:
+        open_logger(TensorBoardLogger(), tmp_path / "metrics.jsonl").log_params({})
+    error = caught.value
+    error.__traceback__ = error.__traceback__.tb_next  # without the frame of this test, which counts as a user's
+    failure = classify(error)
+    assert (failure.kind, failure.code) == ("library", 1)
+    assert failure.error.what.startswith("tensorboardX failed with JSONDecodeError")
+    assert "defect" not in str(failure.error)
 
 
 def test_a_nitro_error_says_what_where_why_nearest_and_fix_without_a_traceback(capsys):

@@ -15,7 +15,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, Target, resolve_target
 from nitro_cli.errors import DataError, ExitCode, NitroError
-from nitro_cli.text import path_text, user_path
+from nitro_cli.text import message_of, path_text, user_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +90,7 @@ def _told_as_trained(output: Output, source: InputFields, target: Target) -> Ite
     except Exception as error:
         if not unlike:
             raise
-        lines = str(error).strip().splitlines() or [type(error).__name__]
+        lines = message_of(error).strip().splitlines() or [type(error).__name__]
         raise DataError("; ".join(unlike), where=str(source.path), why=f"forward fails: {lines[0]}") from error
     for text in unlike:
         output.note(text)
