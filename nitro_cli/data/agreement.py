@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.data.batches import leading_size
+from nitro_cli.data.ownership import owned_batch
 from nitro_cli.data.sources import source_seed
 from nitro_cli.data.wrappers import NoPrefetch, Prefetch
 from nitro_cli.errors import DataError
@@ -43,13 +44,15 @@ def check_batch_at(source: Any, values: bool = False) -> None:
     batches = len(source)
     iterator = iter(source)
     for index in range(batches):
-        expected = next(iterator, _END)
+        expected: Any = next(iterator, _END)
         if expected is _END:
             raise DataError(
                 f"iterating {kind} ends after {index} batches, its length says {batches}",
                 where=f"{kind}, batch {index}",
                 fix="let __len__ count the batches that __iter__ yields",
             )
+        leading_size(expected, f"{kind}.__iter__, batch {index}")
+        expected = owned_batch(expected)  # `batch_at` may fill the array that the iteration filled
         _compare(f"{kind}.batch_at, batch {index}", source.batch_at(index, plan), expected, values)
     if next(iterator, _END) is not _END:
         raise DataError(
@@ -61,7 +64,6 @@ def check_batch_at(source: Any, values: bool = False) -> None:
 
 def _compare(where: str, got: Any, expected: Any, values: bool) -> None:
     leading_size(got, where)
-    leading_size(expected, f"{where} (by iteration)")
     if got.keys() != expected.keys():
         raise DataError(
             f"batch_at has the fields {sorted(got)}, iteration has {sorted(expected)}",

@@ -10,7 +10,7 @@ import numpy as np
 
 from nitro_cli.data.buffers import BatchBuffers
 from nitro_cli.data.dist import Dist
-from nitro_cli.data.order import batch_rng, epoch_order
+from nitro_cli.data.order import batch_rng, epoch_order, order_in_words
 from nitro_cli.data.resident import RESIDENT_LIMIT, ResidentArrays
 from nitro_cli.errors import DataError, nearest
 
@@ -98,6 +98,16 @@ class ArrayBatches:
     def __len__(self) -> int:
         full, rest = divmod(self.samples, self.batch_size)
         return full if self.drop_last or rest == 0 else full + 1
+
+    @property
+    def order(self) -> str:
+        """What the order of an epoch is a function of, in words."""
+        return order_in_words(self.shuffle, self.seed)
+
+    @property
+    def fresh_batches(self) -> bool:
+        """Whether every batch lies in memory of its own: true but for what a `transform` or a subclass returns."""
+        return self.transform is None and type(self).batch_at is ArrayBatches.batch_at
 
     @property
     def last_batch_size(self) -> int:

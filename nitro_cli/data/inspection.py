@@ -1,4 +1,4 @@
-"""Setup of a split: its promises checked, one batch drawn, its prefetch resolved."""
+"""Setup of a split: its promises checked, its first batch drawn, its prefetch resolved."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from nitro_cli.data.adapters import adapt
 from nitro_cli.data.arrays import ArrayBatches
-from nitro_cli.data.batches import field_specs, leading_size
+from nitro_cli.data.batches import batch_length, field_specs, leading_size
+from nitro_cli.data.first_batch import first_batch
 from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.split import PrefetchPlan, Split
-from nitro_cli.data.stream import close_iterator
 from nitro_cli.data.wrappers import NoPrefetch, Prefetch
-from nitro_cli.errors import DataError, NitroError, NitroWarning
+from nitro_cli.errors import DataError, NitroWarning
 
 __all__ = ["default_workers", "inspect_split"]
 
@@ -51,11 +51,12 @@ def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1
             why="every optimizer step accumulates the same number of micro-batches",
             fix=f"leave out {rest} batches (or add {accum - rest}), or choose an accum that divides {reader.batches}",
         )
-    example = _first_batch(name, reader, seed)
-    where = f"split `{name}`, batch 0"
-    size = leading_size(example, where)
+    example = first_batch(name, reader, seed)
+    size = batch_length(example)
     if size == 0:
-        raise DataError("the first batch has no samples", where=where, fix="leave empty batches out")
+        raise DataError(
+            "the first batch has no samples", where=f"split `{name}`, batch 0", fix="leave empty batches out"
+        )
     if train:
         _refuse_partial(name, adapted, reader, size, seed)
     resident = None
@@ -73,30 +74,6 @@ def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1
         train=train,
         _reader=reader,
     )
-
-
-def _first_batch(name: str, reader: Reader, seed: int) -> Any:
-    try:
-        if reader.open_indexed is not None:
-            return reader.open_indexed(0, seed)(0)
-        assert reader.open_ordered is not None
-        iterator, _ = reader.open_ordered(0, seed, 0, None)
-        try:
-            return next(iterator)
-        finally:
-            close_iterator(iterator)
-    except StopIteration as error:
-        raise DataError(
-            f"the split yields no batch, its length says {reader.batches}",
-            where=f"split `{name}`, batch 0",
-            why="setup draws one batch to learn the fields, their dtypes and shapes",
-            fix="let the source start over each time it is iterated, and let len count its batches",
-        ) from error
-    except NitroError:
-        raise
-    except Exception as error:
-        error.add_note(f"raised while setup drew the first batch of split `{name}`")
-        raise
 
 
 def _refuse_partial(name: str, source: Any, reader: Reader, size: int, seed: int) -> None:

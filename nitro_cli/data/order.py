@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["batch_rng", "epoch_order"]
+__all__ = ["batch_rng", "epoch_order", "order_in_words"]
 
 _WORD = 1 << 64
 
@@ -24,6 +24,13 @@ def epoch_order(n: int, *, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
     if not shuffle:
         return np.arange(n, dtype=np.int64)
     return np.random.default_rng(_sequence(seed, epoch)).permutation(n)
+
+
+def order_in_words(shuffle: bool, seed: int | None) -> str:
+    """Say what `epoch_order` follows: records keep it, and a resume compares it."""
+    if not shuffle:
+        return "as stored"
+    return "shuffled by the run's seed" if seed is None else f"shuffled by the seed {seed}"
 
 
 def batch_rng(*, seed: int, epoch: int, index: int) -> np.random.Generator:

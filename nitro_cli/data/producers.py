@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from nitro_cli.data.stream import StreamPlan, read_checked, read_in_order
+from nitro_cli.data.stream import StreamPlan, open_indexed, read_in_order
 
 __all__ = ["END", "STOP", "Failure", "Message", "Producers"]
 
@@ -52,7 +52,7 @@ class Producers:
             targets = [self._produce_in_order]
         else:
             self._indices = iter(range(plan.start, plan.stop))
-            read = plan.reader.open_indexed(plan.epoch, plan.seed)
+            read = open_indexed(plan)
             targets = [lambda worker: self._produce_by_index(worker, read)] * workers
         self._requests: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in targets]
         self._outstanding = [0] * len(targets)
@@ -97,13 +97,13 @@ class Producers:
             self._requests[worker].put(index)
 
     def _produce_by_index(self, worker: int, read: Callable[[int], Any]) -> None:
-        requests, built, plan = self._requests[worker], self.built, self._plan
+        requests, built = self._requests[worker], self.built
         while not self._closed:
             index = requests.get()
             if index is STOP:
                 return
             try:
-                message = (index, read_checked(plan, read, index), None, worker)
+                message = (index, read(index), None, worker)
             except BaseException as error:
                 built.put((index, Failure(error), None, worker))
                 return

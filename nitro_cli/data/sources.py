@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from nitro_cli.errors import DataError
@@ -32,7 +32,8 @@ class BatchSource(Protocol):
 class IndexedSource(Protocol):
     """A source whose batches can be built in any order, by several threads, and entered anywhere.
 
-    An attribute `seed` that holds an integer goes before the run's seed; None follows it.
+    An attribute `seed` that holds an integer goes before the run's seed; None follows it. Records keep what a source of
+    any kind says in `samples`, a number of rows, and `order`, a text: a resume compares them.
     """
 
     def __len__(self) -> int:
@@ -79,6 +80,9 @@ class Reader:
         max_workers: most producers that the source can serve.
         skips_on_reentry: whether entering an epoch in its middle reads the batches before.
         note: what the setup report should say about the source.
+        rows: samples of the whole source; None where it does not say.
+        order: what its order is a function of, in words; None where it does not say.
+        fresh: whether every batch lies in memory of its own, which the source never writes again.
     """
 
     path: str
@@ -88,6 +92,9 @@ class Reader:
     max_workers: int | None = None
     skips_on_reentry: bool = False
     note: str | None = None
+    rows: int | None = None
+    order: str | None = None
+    fresh: bool = False
 
 
 def reader_of(name: str, source: Any) -> Reader:
@@ -102,6 +109,16 @@ def reader_of(name: str, source: Any) -> Reader:
     """
     where = f"split `{name}`"
     _refuse_wrong_kinds(source, where)
+    rows, order = getattr(source, "samples", None), getattr(source, "order", None)
+    return replace(
+        _way_of_reading(source, where),
+        rows=int(rows) if isinstance(rows, numbers.Integral) and not isinstance(rows, bool) else None,
+        order=order if isinstance(order, str) else None,
+        fresh=getattr(source, "fresh_batches", None) is True or type(source) in (list, tuple),
+    )
+
+
+def _way_of_reading(source: Any, where: str) -> Reader:
     batches = _batch_count(source, where)
     indexed = _has(source, "batch_at") and _has(source, "begin_epoch")
     if indexed:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.batches import BatchCheck, FieldSpec, check_device_fields
 from nitro_cli.data.dist import Dist
+from nitro_cli.data.first_batch import first_batch
+from nitro_cli.data.identity import SplitIdentity, batch_digest
 from nitro_cli.data.prefetch import PrefetchStream
 from nitro_cli.data.resident import ResidentArrays
 from nitro_cli.data.sources import Reader, reader_of
@@ -58,6 +61,7 @@ class Split:
         prefetch: how its batches reach the loop.
         resident: the arrays to keep on the device instead, None where batches are streamed.
         train: whether batches shorter than `batch_size` are refused.
+        recognisable: whether its first batch can tell it from other data: it repeats, and is that of the whole split.
     """
 
     name: str
@@ -71,6 +75,68 @@ class Split:
     train: bool
     _reader: Reader = field(repr=False)
     _rows: int | None = field(default=None, repr=False)
+    recognisable: bool = True
+
+    @cached_property
+    def identity(self) -> SplitIdentity:
+        """The facts by which a resume knows the split again."""
+        return SplitIdentity(
+            rows=self._samples(),
+            batch_size=self.batch_size,
+            batches=self.batches,
+            order=self._reader.order,
+            first_batch=batch_digest(self.example) if self.recognisable else None,
+        )
+
+    def _samples(self) -> int | None:
+        """Samples of the whole split, where the source says it or its batches do."""
+        reader = self._reader
+        if reader.rows is not None:
+            return reader.rows
+        if isinstance(self.source, list | tuple):
+            sizes = [len(next(iter(batch.values()), ())) if isinstance(batch, Mapping) else 0 for batch in self.source]
+            return sum(sizes)
+        return self.batches * self.batch_size if self.train else None
+
+    def begins_alike(self, seed: int) -> bool:
+        """Draw the first batch once more and say whether it is the same: a source that varies cannot be compared.
+
+        Raises:
+            DataError: the source can be read only once.
+        """
+        try:
+            again = first_batch(self.name, self._reader, seed)
+        except DataError as error:
+            if not isinstance(error.__cause__, StopIteration):
+                raise
+            raise DataError(
+                "the source can be read only once: its second pass gives no batch",
+                where=f"split `{self.name}`, batch 0",
+                why="setup draws the first batch, and every epoch starts over",
+                fix="let __iter__ start over each time it is called",
+            ) from error
+        return batch_digest(again) == batch_digest(self.example)
+
+    def checked_for_own_order(self, seed: int) -> Split:
+        """Compare two passes of a source that only iterates; one whose order is its own is said to be so.
+
+        Args:
+            seed: seed of the run.
+
+        Raises:
+            DataError: the source can be read only once.
+        """
+        if not self._reader.skips_on_reentry or self.begins_alike(seed):
+            return self
+        own = "two passes of one epoch and seed begin with different batches: its order is its own"
+        warnings.warn(
+            f"split `{self.name}`: {own}, and a resume cannot repeat it. Draw the order from the epoch (set_epoch), or "
+            "define begin_epoch(epoch, seed) and batch_at(index, plan)",
+            NitroWarning,
+            stacklevel=3,
+        )
+        note = f"{self.prefetch.note}; {own}, and a resume cannot repeat it"
+        return replace(self, recognisable=False, prefetch=replace(self.prefetch, note=note))
 
     def part(self, dist: Dist) -> Split:
         """The same split read for one process of several: only its rows of each batch, where the source can do that.
@@ -87,7 +153,13 @@ class Split:
 
     def beside_others(self, processes: int) -> Split:
         """The same split where the source of every process yields its own part: a whole batch is all their rows."""
-        return replace(self, batch_size=self.batch_size * processes, _rows=self.batch_size)
+        return replace(
+            self,
+            batch_size=self.batch_size * processes,
+            recognisable=False,
+            _reader=replace(self._reader, rows=None),
+            _rows=self.batch_size,
+        )
 
     def check_device_fields(self, device_fields: Collection[str]) -> None:
         """Refuse fields that a traced hook declares and that no device can hold.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from nitro_cli.data.batches import BatchCheck
+from nitro_cli.data.ownership import BatchCopies
 from nitro_cli.data.sources import Reader
 from nitro_cli.errors import DataError, NitroError
 
@@ -135,11 +137,11 @@ def read_in_order(plan: StreamPlan, go_on: Callable[[int], bool]) -> Any:
         DataError: the source has fewer or more batches than its length, or a batch breaks a promise.
     """
     if plan.reader.open_indexed is not None:
-        read = plan.reader.open_indexed(plan.epoch, plan.seed)
+        read = open_indexed(plan)
         for index in range(plan.start, plan.stop):
             if not go_on(index):
                 return
-            yield index, read_checked(plan, read, index), None
+            yield index, read(index), None
         return
     assert plan.reader.open_ordered is not None
     iterator, position = plan.reader.open_ordered(plan.epoch, plan.seed, plan.start, plan.state)
@@ -151,6 +153,7 @@ def read_in_order(plan: StreamPlan, go_on: Callable[[int], bool]) -> Any:
 
 def _read_iterator(plan: StreamPlan, iterator: Iterator[Any], position: int, go_on: Callable[[int], bool]) -> Any:
     state_of = getattr(iterator, "state", None)
+    own = _as_it_is if plan.reader.fresh else BatchCopies()
     for index in range(position, plan.stop):
         if not go_on(index):
             return
@@ -164,7 +167,9 @@ def _read_iterator(plan: StreamPlan, iterator: Iterator[Any], position: int, go_
             del batch
             continue
         plan.check(index, batch)
-        yield index, batch, state_of() if callable(state_of) else None
+        # The source goes on with its arrays, and its iterator with its state, while these wait.
+        batch = own(batch)
+        yield index, batch, copy.deepcopy(state_of()) if callable(state_of) else None
         del batch
     if go_on(plan.stop) and next(iterator, _NOTHING) is not _NOTHING:
         raise DataError(
@@ -175,7 +180,19 @@ def _read_iterator(plan: StreamPlan, iterator: Iterator[Any], position: int, go_
         )
 
 
-def read_checked(plan: StreamPlan, read: Callable[[int], Any], index: int) -> Any:
+def open_indexed(plan: StreamPlan) -> Callable[[int], Any]:
+    """Return a thread-safe function from batch index to batch, for the epoch of a pass over an indexed source."""
+    assert plan.reader.open_indexed is not None
+    read = plan.reader.open_indexed(plan.epoch, plan.seed)
+    own = _as_it_is if plan.reader.fresh else BatchCopies()
+    return lambda index: own(_read_checked(plan, read, index))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _read_checked(plan: StreamPlan, read: Callable[[int], Any], index: int) -> Any:
     """Return one batch of an index-addressable source, checked.
 
     Raises:

@@ -298,6 +298,7 @@ class Recorder:
             "stream_state": None if parts.epoch_closed else parts.stream_state,
             "epoch_loss": {"sum": sums.total, "count": sums.count},
             "batches": parts.splits["train"].batches,
+            "data": {name: split.identity.as_json() for name, split in parts.splits.items()},
             "batch_fields": {
                 name: {"dtype": str(spec.dtype), "shape": list(spec.shape)}
                 for name, spec in parts.splits["train"].fields.items()

@@ -15,7 +15,7 @@ import numpy as np
 
 from nitro_cli.data import Split, inspect_split
 from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
-from nitro_cli.errors import ConfigError, HookError, IncompatibleError, NitroWarning
+from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.experiment import (
     Average,
     Experiment,
@@ -42,6 +42,7 @@ from nitro_cli.run.output_shapes import check_evaluated_outputs
 from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import Source, restore_source
+from nitro_cli.run.resumed_data import check_resumed_data
 from nitro_cli.run.run_rules import check_followers, check_rules
 
 __all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
@@ -90,9 +91,14 @@ def build_parts(resolved: Resolved, request: Request, step: Step, compiling: Com
         _build_data(parts, request)
     merge_derived(parts, serving=request.data is not None and not parts.sources)
     _place_device_fields(parts)
+    with step("looking at the data"):
+        _inspect(parts)
+    if "train" in parts.splits:
+        check_rules(parts, request.restore_best)
     with step("building the model"):
         _build_model(parts, request, compiling)
-    _inspect(parts)
+    _set_horizon(parts)
+    _agree(parts)
     with step("tracing the outputs"):
         check_evaluated_outputs(parts)
     with step("binding schedules"):
@@ -190,16 +196,16 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
 
 
 def _inspect(parts: Parts) -> None:
-    """Look at one batch of every split: routing, shapes, the horizon."""
+    """Look at one batch of every split: what is wrong with data or routing shows before a model is built."""
     e = parts.experiment
     parts.residency = hook_residency(e)
     parts.manual = manual_mode(e)
     if not parts.sources:
-        _set_horizon(parts)
         return
     for name, source in parts.sources.items():
         accum = e.accum if name == "train" else 1
         split = inspect_split(name, source, train=name == "train", accum=accum, seed=parts.seed)
+        split = split.checked_for_own_order(parts.seed)
         if process_count() > 1:
             split = shared_split(split, parts.dist)
         parts.placement.check_batch_size(name, split.batch_size)
@@ -213,8 +219,8 @@ def _inspect(parts: Parts) -> None:
         for hook in needed:
             parts.routing.signatures[hook].fields_for(tuple(split.fields), f"a batch of split {split.name!r}")
         split.check_device_fields(parts.routing.device_fields)
-    _set_horizon(parts)
-    _agree(parts)
+    if parts.source is not None and parts.source.kind == "resume":
+        check_resumed_data(parts.source, parts.splits, accum=e.accum, seed=parts.seed)
 
 
 def _agree(parts: Parts) -> None:
@@ -248,23 +254,9 @@ def _set_horizon(parts: Parts) -> None:
     source = parts.source
     if source is None or source.kind != "resume":
         return
-    meta = source.record.meta
     # Counted from the record: an earlier resume may have changed how many steps an epoch has.
     rest_of_epoch = 0 if parts.epoch_closed else (train.batches - parts.position) // e.accum
     parts.total_steps = parts.step + rest_of_epoch + max(e.max_epochs - parts.epoch, 0) * per_epoch
-    if (meta["accum"], meta["batches"]) == (e.accum, train.batches):
-        return
-    changed = (
-        f"accum {meta['accum']} and {meta['batches']} batches in the checkpoint, {e.accum} and {train.batches} here"
-    )
-    if not parts.epoch_closed:
-        raise IncompatibleError(
-            "the checkpoint lies inside an epoch, and the epoch would be cut another way now",
-            where=source.text,
-            why=changed,
-            fix="resume with the checkpoint's accum and data, or from the end of an epoch",
-        )
-    warnings.warn(f"the resumed run takes its steps another way from here: {changed}", NitroWarning, stacklevel=2)
 
 
 def _used(parts: Parts, hook: str) -> bool:
@@ -344,7 +336,6 @@ def _build_optimizer(parts: Parts, request: Request) -> None:
         parts.anchors = parts.placement.put_parameters(parts.anchors)
         parts.rule = parts.optimizer.rule
     parts.w0 = None
-    check_rules(parts, request.restore_best)
 
 
 def _report(parts: Parts) -> None:

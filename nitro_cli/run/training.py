@@ -104,6 +104,17 @@ class TrainingSession:
 
     def run(self) -> str:
         """Train, and leave the run in the state that how it ended asks for; return the stop reason."""
+        try:
+            reason = self._trained()
+            if self._loop is not None:
+                self.nitro.set_phase(Phase(PhaseName.DONE))
+        finally:
+            # After the monitors heard how it ended: they may look at the data once more.
+            self.nitro.release()
+        return reason
+
+    def _trained(self) -> str:
+        """Train and close the run; it is closed as failed, or removed, whatever goes wrong."""
         nitro, loop = self.nitro, self._loop
         try:
             if loop is None:
@@ -119,8 +130,6 @@ class TrainingSession:
             raise
         finally:
             self._signals.leave()
-            nitro.release()
-        nitro.set_phase(Phase(PhaseName.DONE))
         return reason
 
     def _end_reason(self) -> str | None:

@@ -236,6 +236,30 @@ def test_it_is_refused_by_name_and_leaves_nothing_half_made(name: str, tmp_path:
     assert not (tmp_path / "runs" / "manifest.json").exists() or not read_manifest(tmp_path / "runs").runs
 
 
+@pytest.mark.parametrize(
+    ("data", "words", "told"),
+    [
+        pytest.param({"train": lambda: arrays(12)}, {}, "4 samples", id="short last batch"),
+        pytest.param({"train": lambda: arrays(24)}, {"accum": 2}, "accum=2", id="incomplete window"),
+        pytest.param({"train": lambda: arrays(x=np.zeros((16, 6), "U1"))}, {}, "dtype <U1", id="text for the device"),
+        pytest.param(
+            {"train": lambda: ArrayBatches({"y": np.zeros(16, np.int32)}, 8)}, {}, "x", id="no field for forward"
+        ),
+        pytest.param({"train": lambda: arrays(16)}, {"early_stop": EarlyStopping()}, "`val`", id="a rule without val"),
+    ],
+)
+def test_what_the_data_tells_is_found_before_a_model_is_built(data: Any, words: Any, told: str) -> None:
+    built: list[int] = []
+
+    def build_model(self: Any, rng: Any) -> Any:
+        built.append(1)
+        return Plain.build_model(self, rng)
+
+    with pytest.raises((DataError, RoutingError, ConfigError), match=told):
+        Nitro(variant(build_model=build_model)(**words), data={name: make() for name, make in data.items()})
+    assert not built
+
+
 def test_a_run_that_breaks_in_a_later_validation_is_kept(tmp_path: Path) -> None:
     calls: list[int] = []
 

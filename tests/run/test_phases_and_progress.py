@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nitro_cli import (
     ConfigError,
+    DataError,
     Nitro,
     progress_counter,
     progress_note,
@@ -126,6 +128,37 @@ def test_a_monitor_that_raises_is_warned_of_once_and_the_others_go_on(phases: li
     assert nitro.stop_reason == "completed"
     assert phases[-1][0] == "Idle"
     unregister_phase_monitor(handle)
+
+
+class Released(list[Any]):
+    """Batches that note when they are let go."""
+
+    def __init__(self, batches: Any, heard: list[str]) -> None:
+        super().__init__(batches)
+        self.heard = heard
+
+    def release(self) -> None:
+        self.heard.append("released")
+
+
+@pytest.mark.parametrize(("broken", "end"), [(False, "Done"), (True, "Failed")])
+def test_sources_are_released_once_after_the_monitors_heard_how_it_ended(
+    broken: bool, end: str, tmp_path: Path
+) -> None:
+    heard: list[str] = []
+    batches = [{"x": np.ones((4, 6), np.float32), "y": np.zeros(4, np.int32)}] * 2
+    if broken:
+        batches[1] = {**batches[1], "y": np.zeros(4, np.int8)}
+    nitro = Nitro(
+        Light(max_epochs=1, monitor=None, eval_loss=True), data={"train": Released(batches, heard)}, run_dir=tmp_path
+    )
+    nitro.register_phase_monitor(lambda phase, *_: heard.append(str(phase)))
+    if broken:
+        with pytest.raises(DataError, match="int8"):
+            nitro.train()
+    else:
+        nitro.train()
+    assert [name for name in heard if name in (end, "released")] == [end, "released"]
 
 
 def test_the_counter_counts_steps_and_evaluation_batches_and_only_grows(tmp_path: Path) -> None:

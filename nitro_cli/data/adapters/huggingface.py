@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nitro_cli.data.order import batch_rng, epoch_order
+from nitro_cli.data.order import batch_rng, epoch_order, order_in_words
 from nitro_cli.errors import DataError
 
 __all__ = ["HuggingFaceBatches", "refuse_rows"]
@@ -71,6 +71,16 @@ class HuggingFaceBatches:
     def __len__(self) -> int:
         full, rest = divmod(len(self._dataset), self.batch_size)
         return full if self.drop_last or rest == 0 else full + 1
+
+    @property
+    def samples(self) -> int:
+        """Rows of the dataset."""
+        return len(self._dataset)
+
+    @property
+    def order(self) -> str:
+        """What the order of an epoch is a function of, in words."""
+        return order_in_words(self.shuffle, self.seed)
 
     @property
     def last_batch_size(self) -> int:

@@ -98,6 +98,20 @@ class TorchMapBatches:
         return self._batches
 
     @property
+    def samples(self) -> int | None:
+        """Samples of an epoch; None where the loader's sampler does not tell."""
+        sampler = getattr(self._loader.batch_sampler, "sampler", self._loader.sampler)
+        return len(sampler) if hasattr(sampler, "__len__") else None
+
+    @property
+    def order(self) -> str:
+        """The kind of the loader's sampler, and its own seed where it has one."""
+        sampler = getattr(self._loader.batch_sampler, "sampler", self._loader.sampler)
+        generator: Any = getattr(sampler, "generator", None)
+        seed = generator.initial_seed() if callable(getattr(generator, "initial_seed", None)) else None
+        return type(sampler).__name__ + ("" if seed is None else f" with the seed {seed}")
+
+    @property
     def last_batch_size(self) -> int | None:
         """Number of samples in the last batch; None where the loader's sampler does not tell."""
         sampler = self._loader.batch_sampler
