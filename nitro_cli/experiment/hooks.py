@@ -57,9 +57,28 @@ Path = tuple[str | int, ...]
 """The place of a leaf in a parameter tree: its keys from the top."""
 
 
+_BIASES_AND_SCALES = frozenset({"b", "beta", "bias", "biases", "gamma", "offset", "scale", "scales"})
+_NORM = re.compile(r"norm|^ln(_|\d|$)")
+
+
 def default_no_decay(path: Path, leaf: Any) -> bool:
-    """Whether weight decay leaves this parameter out: biases and norm scales, that is every leaf of rank 1 or less."""
-    return len(leaf.shape) <= 1
+    """Whether weight decay leaves this parameter out: biases and the scales of norms.
+
+    Every leaf of rank 1 or less; and of any rank what its library calls so: `bias` and `scale` (flax linen, flax nnx,
+    equinox, and beside them `b`, `beta`, `gamma`, `offset` and what ends in `_bias` or `_scale`), and the `weight` of a
+    norm of equinox, which is known by the name of the layer (`norm1`, `layer_norm`, `ln_1`).
+
+    Args:
+        path: the keys of the leaf from the top of the tree.
+        leaf: anything with a shape.
+    """
+    if len(leaf.shape) <= 1:
+        return True
+    names = [str(key).lower() for key in path if not str(key).isdigit()]
+    last, layer = (["", "", *names][-1], ["", "", *names][-2])
+    if last in _BIASES_AND_SCALES or last.endswith(("_bias", "_scale")):
+        return True
+    return last in ("w", "weight") and _NORM.search(layer) is not None
 
 
 def sanitize_metric_name(name: str) -> str:
@@ -123,7 +142,7 @@ class Hooks:
         return "zero"
 
     def no_decay(self, path: Path, leaf: Any) -> bool:
-        """Whether weight decay leaves the parameter at `path` out; by default every leaf of rank 1 or less."""
+        """Whether weight decay leaves the parameter at `path` out; by default biases and the scales of norms."""
         return default_no_decay(path, leaf)
 
     def schedules(self) -> Mapping[str, Any]:
@@ -139,8 +158,8 @@ class Hooks:
         return False
 
     def adaptive_perturb(self, path: Path, leaf: Any) -> bool:
-        """Whether ASAM scales the perturbation of the parameter at `path` by its size: rank 2 and more."""
-        return len(leaf.shape) >= 2
+        """Whether ASAM scales the perturbation of the parameter at `path` by its size: all but biases and scales."""
+        return not default_no_decay(path, leaf)
 
     def manual_training(self) -> bool:
         """Whether `train_step` is used; by default whenever the class has one."""

@@ -6,6 +6,7 @@ from nitro_cli.experiment import default_no_decay
 from nitro_cli.optim.averaging import ema_init, ema_update
 from nitro_cli.optim.binding import bind
 from nitro_cli.optim.clipping import clip_by_global_norm
+from nitro_cli.optim.decay_report import decay_rows
 from nitro_cli.optim.gradient_rules import ASAM, SAM, GradRule, PerturbRule, SingleGrad
 from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, horizon_jump
 from nitro_cli.optim.hyperparameters import HyperParams, decay
@@ -54,6 +55,7 @@ __all__ = [
     "constant",
     "cosine",
     "decay",
+    "decay_rows",
     "default_no_decay",
     "ema_init",
     "ema_update",

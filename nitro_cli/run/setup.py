@@ -31,7 +31,7 @@ from nitro_cli.experiment import (
     monitor_of,
     resolve_routing,
 )
-from nitro_cli.optim import Hyper, Optimizer, bind, bind_manual, build_layout, horizon_jump
+from nitro_cli.optim import Hyper, Optimizer, bind, bind_manual, build_layout, decay_rows, horizon_jump
 from nitro_cli.programs import BoundModel, initialize
 from nitro_cli.registry import Resolved
 from nitro_cli.run.decay_reference import decay_reference
@@ -343,6 +343,7 @@ def _report(parts: Parts) -> None:
     parts.report.add("data", [_split_row(split, parts.placement.count) for split in parts.splits.values()])
     parts.report.add("bindings", [asdict(row) | {"bound": ", ".join(row.bound)} for row in parts.hyper.bindings])
     parts.report.add("parameter groups", [asdict(row) for row in parts.hyper.groups])
+    parts.report.add("weight decay", decay_rows(parts.layout, parts.hyper))
     run: dict[str, Any] = {"seed": parts.seed, "max_epochs": e.max_epochs, "accum": e.accum, "steps": parts.total_steps}
     run["devices"] = parts.placement.count
     if process_count() > 1:

@@ -76,6 +76,7 @@ def test_defaults():
     assert [e.no_decay((), x) for x in (matrix, vector, scalar)] == [False, True, True]
     assert [default_no_decay((), x) for x in (matrix, vector)] == [False, True]
     assert [e.adaptive_perturb((), x) for x in (matrix, vector)] == [True, False]
+    assert [e.adaptive_perturb(("query", name), matrix) for name in ("kernel", "bias")] == [True, False]
     assert e.no_perturb((), vector) is False
     assert (e.metrics_residency("train_metrics"), e.metrics_residency("metrics")) == ("device", "host")
     assert e.finalize_metrics({"a": 1}, "val") == {"a": 1}
@@ -106,3 +107,27 @@ def test_save_figure_writes_a_matplotlib_figure_as_png(tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(HookError, match="no savefig"):
         Four().save_figure("text", str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("path", "spared"),
+    [
+        (("attention", "query", "bias"), True),
+        (("attention", "query", "kernel"), False),
+        (("LayerNorm_0", "scale"), True),
+        (("ln_1", "weight"), True),
+        (("norms", 0, "weight"), True),
+        (("norms", "0", "weight"), True),
+        (("weight_norm", "kernel"), False),
+        (("lnet", "weight"), False),
+        (("encoder", "weight"), False),
+        (("head", "b"), True),
+        (("lora", "lora_b"), False),
+        (("embedding",), False),
+        ((3,), False),
+        ((), False),
+    ],
+)
+def test_biases_and_scales_of_any_rank_are_known_by_their_names(path, spared):
+    assert default_no_decay(path, np.zeros((2, 2))) is spared
+    assert default_no_decay(path, np.zeros(2))
