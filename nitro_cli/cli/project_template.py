@@ -100,6 +100,7 @@ A plugin with one experiment for nitro, `@EXPERIMENT@`: a small perceptron that 
     nitro show @EXPERIMENT@
     nitro train @EXPERIMENT@ --preset baseline
     nitro runs
+    nitro export
     pytest
 
 The experiment is `@PACKAGE@/experiment.py`, its presets are in `@PACKAGE@/presets/@EXPERIMENT@/`.
@@ -148,7 +149,7 @@ class @EXPERIMENT@(Experiment):
     """Standard deviation of the noise on every point."""
 
     max_epochs = 8
-    learning_rate = 3e-2
+    learning_rate = 1e-1
     monitor = ("accuracy", "max")
 
     def build_data(self, dist: Any) -> dict[str, Any]:
@@ -206,7 +207,7 @@ width = 32
 max_epochs = 10
 
 [schedules]
-learning_rate = { kind = "cosine", init_value = 3e-2 }
+learning_rate = { kind = "cosine", init_value = 1e-1 }
 """
 
 _QUICK = """
@@ -214,8 +215,7 @@ description = "A few seconds, to see that everything works"
 extends = "baseline"
 
 [fields]
-samples = 400
-max_epochs = 2
+max_epochs = 4
 """
 
 _TESTS = '''
@@ -225,8 +225,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from nitro_cli import Nitro
+from nitro_cli import Nitro, load_bundle
 
 from @PACKAGE@.experiment import @EXPERIMENT@
 
@@ -237,6 +238,11 @@ PRESETS = sorted(path.stem for path in FOLDER.glob("presets/*/*.toml"))
 def test_it_tells_the_rings_apart(tmp_path):
     nitro = Nitro(@EXPERIMENT@(run_dir=str(tmp_path))).train()
     assert nitro.evaluate(split="test")["accuracy"] > 0.95
+
+
+def test_an_export_runs_by_itself(tmp_path):
+    path = Nitro(@EXPERIMENT@()).export(dir=tmp_path)
+    assert load_bundle(path)(point=np.zeros((3, 2), np.float32))["outputs"].shape == (3, 2)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class WireContract:
 
     Attributes:
         inputs: tensors a client sends, in order.
-        outputs: tensors the program gives, in order.
+        outputs: tensors the program gives, in order; empty where they follow from `forward`, until it was traced.
         client_inputs, client_outputs: what the client sees around a postprocess; None where it is the same.
         postprocess: Python source shipped beside the program, or None.
     """
@@ -31,6 +31,8 @@ class WireContract:
     client_inputs: tuple[ExportSpec, ...] | None
     client_outputs: tuple[ExportSpec, ...] | None
     postprocess: str | None
+    declared: bool = True
+    """Whether `export_inputs` gave the inputs; they follow from `forward` otherwise."""
 
 
 @contextlib.contextmanager
@@ -38,7 +40,7 @@ def inputs_named(contract: WireContract) -> Iterator[None]:
     """While inside, where hooks are traced on the wire inputs, a failure names the hook that declares those.
 
     Raises:
-        ConfigError: the hooks fail on what `export_inputs` declares.
+        ConfigError: the hooks fail on the wire inputs.
     """
     try:
         yield
@@ -50,6 +52,13 @@ def inputs_named(contract: WireContract) -> Iterator[None]:
         )
         lines = message_of(error).strip().splitlines() or [""]
         first = contract.inputs[0]
+        if not contract.declared:
+            raise ConfigError(
+                f"the program cannot be traced with the inputs that forward takes, at another batch size: {inputs}",
+                where="forward",
+                why=f"{type(error).__name__}: {lines[0]}",
+                fix="let forward take any number of samples, or define export_inputs",
+            ) from error
         raise ConfigError(
             f"the program cannot be traced with the inputs that export_inputs declares: {inputs}",
             where="export_inputs",
@@ -59,22 +68,27 @@ def inputs_named(contract: WireContract) -> Iterator[None]:
         ) from error
 
 
-def wire_contract(e: Experiment) -> WireContract:
+def wire_contract(e: Experiment, followed: Callable[[], tuple[ExportSpec, ...]]) -> WireContract:
     """Ask the export hooks and check them against each other.
 
+    Args:
+        e: the experiment.
+        followed: gives the inputs where no hook does.
+
     Raises:
-        ConfigError: a required hook is missing, a name stands twice, a spec lacks what it needs, or a client spec comes
-            without a postprocess.
+        ConfigError: a name stands twice, a spec lacks what it needs, a preprocess comes without the inputs it takes, or
+            a client spec without a postprocess.
     """
     where = type(e).__name__
-    missing = [hook for hook in ("export_inputs", "export_outputs") if not has_hook(e, hook)]
-    if missing:
+    declared = has_hook(e, "export_inputs")
+    if not declared and has_hook(e, "export_preprocess"):
         raise ConfigError(
-            f"{where} has no wire contract: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
-            fix="define export_inputs and export_outputs, each returning a list of ExportSpec",
+            f"{where} has export_preprocess and no export_inputs",
+            why="what the preprocess takes is no field of the batch",
+            fix="define export_inputs, returning an ExportSpec for each argument of export_preprocess",
         )
-    inputs = _specs(e, "export_inputs", complete=True)
-    outputs = _specs(e, "export_outputs", complete=False)
+    inputs = _specs(e, "export_inputs", complete=True) if declared else followed()
+    outputs = _specs(e, "export_outputs", complete=False) if has_hook(e, "export_outputs") else ()
     for spec in inputs:
         if spec.source is not None:
             raise ConfigError(f"input {spec.name!r} has a source", where=where, why="only outputs come from somewhere")
@@ -99,7 +113,8 @@ def wire_contract(e: Experiment) -> WireContract:
                 why="without a postprocess the client sees the program's own tensors",
                 fix="return the source of a postprocess, or drop the hook",
             )
-    return WireContract(inputs, outputs, client["export_client_inputs"], client["export_client_outputs"], postprocess)
+    client_inputs, client_outputs = client["export_client_inputs"], client["export_client_outputs"]
+    return WireContract(inputs, outputs, client_inputs, client_outputs, postprocess, declared)
 
 
 def _specs(e: Experiment, hook: str, *, complete: bool) -> tuple[ExportSpec, ...]:

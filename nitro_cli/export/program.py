@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 from nitro_cli.errors import ConfigError, HookError, nearest
 from nitro_cli.experiment import Experiment, compile_view, has_hook, resolve_routing
 from nitro_cli.export.contract import WireContract, inputs_named
+from nitro_cli.export.followed import followed_outputs
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.programs import BoundModel
 from nitro_cli.run import flatten, unflatten
@@ -78,14 +79,22 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
     routing = resolve_routing(e, tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.parts.model
 
-    def function(weights: Mapping[str, Any], *wire: Any) -> dict[str, Any]:
+    def outputs_of(weights: Mapping[str, Any], *wire: Any) -> Any:
         held = {path: weights[name] for path, name in dotted.items()}
         p = unflatten("params", params, held, source="the exported weights", what="parameters")
         s = unflatten("state", state, held, source="the exported weights", what="layer state")
         batch = prepare(*wire)
         outputs, _ = view.forward(BoundModel(model, train=False, key=None), p, s, **routing.kwargs("forward", batch))
+        return outputs
+
+    if not contract.outputs:
+        with inputs_named(contract):
+            traced = jax.eval_shape(outputs_of, weights, *_wire_shapes(contract))
+        contract = replace(contract, outputs=followed_outputs(traced, contract.inputs))
+
+    def function(weights: Mapping[str, Any], *wire: Any) -> dict[str, Any]:
         sent = {spec.name: value for spec, value in zip(contract.inputs, wire, strict=True)}
-        return _selected(outputs, sent, contract)
+        return _selected(outputs_of(weights, *wire), sent, contract)
 
     return Served(function, weights, contract, prepare, baked)
 
@@ -108,9 +117,12 @@ def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mappi
 
 
 def _batch_fields(prepare: Callable[..., Mapping[str, Any]], contract: WireContract) -> Mapping[str, Any]:
-    shapes = [jax.ShapeDtypeStruct(spec.sized(2), spec.dtype) for spec in contract.inputs]
     with inputs_named(contract):
-        return dict(jax.eval_shape(lambda *wire: dict(prepare(*wire)), *shapes))
+        return dict(jax.eval_shape(lambda *wire: dict(prepare(*wire)), *_wire_shapes(contract)))
+
+
+def _wire_shapes(contract: WireContract) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(spec.sized(2), spec.dtype) for spec in contract.inputs]
 
 
 def _selected(outputs: Any, sent: Mapping[str, Any], contract: WireContract) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from nitro_cli.export.contract import wire_contract
 from nitro_cli.export.exporting import CHECKED_SIZES, artefact_path, written
 from nitro_cli.export.load import CONFIG, DEVICE, PROVENANCE, BundleError, load_bundle, read_safetensors, verify_bundle
 from nitro_cli.export.program import Served, serve
+from nitro_cli.export.spec import ExportSpec
 from nitro_cli.registry import read_config
 from nitro_cli.run import Nitro, versions
 from nitro_cli.text import user_path
@@ -68,7 +70,8 @@ def renew(
     target = artefact_path(folder, name or source.resolve().name, writer.suffix, force=force)
     resolved = read_config(source / CONFIG)
     nitro = Nitro(resolved, data={})
-    served = serve(nitro, wire_contract(nitro.experiment), read_safetensors(source / DEVICE))
+    contract = wire_contract(nitro.experiment, partial(_inputs_of, manifest))
+    served = serve(nitro, contract, read_safetensors(source / DEVICE))
     served = checked(_with_weights(served, read_safetensors(source / manifest["weights"]), source))
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})
     old = _compare_with_old(source, expected)
@@ -85,6 +88,10 @@ def renew(
         expected=expected,
     )
     return written(nitro, writer, job)
+
+
+def _inputs_of(manifest: Mapping[str, Any]) -> tuple[ExportSpec, ...]:
+    return tuple(ExportSpec(entry["name"], entry["dtype"], (1, *entry["shape"][1:])) for entry in manifest["inputs"])
 
 
 def _with_weights(served: Served, weights: Mapping[str, np.ndarray], source: Path) -> Served:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nitro_cli.data import Split
+from nitro_cli.data import FieldSpec, Split
 from nitro_cli.distributed import WatchedDist
 from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing, selection_of
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
@@ -90,6 +90,22 @@ class Parts:
     def preset(self) -> str | None:
         """The preset's name."""
         return self.resolved.preset
+
+    @property
+    def batch_fields(self) -> Mapping[str, FieldSpec]:
+        """The fields of a batch: of the `train` split, else of the first there is, else as the record of the weights
+        has them; empty where nothing is known.
+        """
+        if self.splits:
+            return (self.splits.get("train") or next(iter(self.splits.values()))).fields
+        recorded = self.source.record.meta.get("batch_fields") if self.source is not None else None
+        return {
+            name: FieldSpec(np.dtype(entry["dtype"]), tuple(entry["shape"])) for name, entry in (recorded or {}).items()
+        }
+
+    def recorded_fields(self) -> dict[str, Any]:
+        """`batch_fields` as a record holds them."""
+        return {name: {"dtype": str(spec.dtype), "shape": list(spec.shape)} for name, spec in self.batch_fields.items()}
 
     @property
     def keep_host_batches(self) -> bool:

@@ -299,10 +299,7 @@ class Recorder:
             "epoch_loss": {"sum": sums.total, "count": sums.count},
             "batches": parts.splits["train"].batches,
             "data": {name: split.identity.as_json() for name, split in parts.splits.items()},
-            "batch_fields": {
-                name: {"dtype": str(spec.dtype), "shape": list(spec.shape)}
-                for name, spec in parts.splits["train"].fields.items()
-            },
+            "batch_fields": parts.recorded_fields(),
             "accum": e.accum,
             "steps_per_dispatch": parts.steps_per_dispatch,
             "total_steps": parts.total_steps,

@@ -126,6 +126,7 @@ def _from_handle(handle: Any, load_ema: bool) -> Source:
     e = handle.experiment
     meta = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch, "step": handle.step}
     meta["total_steps"] = handle.parts.total_steps
+    meta["batch_fields"] = handle.parts.recorded_fields()
     text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
     return Source("handle", Record(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
 

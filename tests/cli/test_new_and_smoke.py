@@ -37,8 +37,12 @@ def test_a_new_project_declares_its_experiment_and_trains(nitro, nitro_json, tmp
     assert nitro("new", "two-rings").exit_code == 2
     monkeypatch.chdir(tmp_path / "two-rings")
     assert nitro_json("presets", "show", "two_rings/experiment.py:TwoRings", "quick")["fields"]
-    trained = nitro_json("train", "two_rings/experiment.py:TwoRings", "--max-epochs", "5")
-    assert trained["metrics"]["accuracy"] > 0.9
+    trained = nitro_json("train", "two_rings/experiment.py:TwoRings", "--preset", "quick")
+    assert trained["metrics"]["accuracy"] > 0.95
+    for backend in ("bundle", "onnx", "safetensors"):
+        assert nitro_json("export", "runs/TwoRings", "--backend", backend)["files"] >= 1
+    info = nitro_json("bundle", "info", "runs/TwoRings/export/TwoRings")
+    assert [tensor["name"] for tensor in info["manifest"]["inputs"]] == ["point"]
 
 
 def test_smoke_takes_every_preset_through_the_real_path(probe, nitro_json):

@@ -14,7 +14,6 @@ import pytest
 from nitro_cli import ConfigError, ExportSpec, Nitro, NitroError, NitroWarning, NotFoundError
 from nitro_cli.export import backend_names, export
 from tests.export.served import SOFTMAX, Scores, Softmaxed, Wired
-from tests.tiny import Quick
 
 X = ExportSpec("x", "float32", (1, 6))
 
@@ -62,11 +61,6 @@ def test_a_misuse_is_refused_before_anything_is_written(tmp_path: Path, hooks: d
     with pytest.raises(NitroError, match=told):
         nitro.export(dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_experiment_without_a_wire_contract_is_told_which_hooks_are_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="export_inputs and export_outputs are missing"):
-        Nitro(Quick(), data={}).export(dir=tmp_path)
 
 
 def test_an_output_that_forward_does_not_return_names_those_it_does(tmp_path: Path) -> None:
