@@ -29,7 +29,7 @@ def average(refs: AverageRef, *, ema: bool = False) -> Record:
     """Average the weights of the checkpoints that `refs` names.
 
     The sum is kept in float64 (complex128 for complex leaves) on the host, one checkpoint in memory at a time, and
-    the mean is cast back to each leaf's dtype. Leaves that are not floating-point must be the same in all.
+    the mean is cast back to the dtype of each weight. Leaves that are not floating-point must be the same in all.
 
     Args:
         refs: from `resolve_source`.
@@ -51,10 +51,9 @@ def average(refs: AverageRef, *, ema: bool = False) -> Record:
         _add(sums, read_record(ref.path, prefixes=(prefix,)).arrays, str(ref.path))
     base = read_record(refs.state.path, prefixes=("state/", "extra/"))
     dtypes = {path: spec.dtype for path, spec in record_info(refs.refs[0].path).leaves.items()}
-    params = {
-        "params/" + path.removeprefix(prefix): _mean(total, len(refs.refs), dtypes[path])
-        for path, total in sums.items()
-    }
+    # The mean of EMAs, which are kept in float32, are weights of the model's precision.
+    weights = {path: "params/" + path.removeprefix(prefix) for path in sums}
+    params = {name: _mean(sums[path], len(refs.refs), dtypes.get(name, dtypes[path])) for path, name in weights.items()}
     meta = {**base.meta, "metrics": {}}  # nobody has evaluated the mean
     meta["averaged_from"] = {
         "spec": str(refs.average),

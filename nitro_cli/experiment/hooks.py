@@ -122,7 +122,10 @@ class Hooks:
         return acc
 
     def metrics_residency(self, hook: str) -> Literal["host", "device"]:
-        """Where a metrics hook runs: `train_metrics` on the device, `metrics` on the host."""
+        """Where a metrics hook runs: `train_metrics` on the device, `metrics` on the host.
+
+        `train_metrics` on the host runs for every micro-batch of every step, whether or not the step is logged.
+        """
         return "device" if hook == "train_metrics" else "host"
 
     def param_group(self, path: Path) -> str:

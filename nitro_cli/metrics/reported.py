@@ -47,7 +47,10 @@ def check_scalar(value: Any, what: str, metrics: Mapping[str, Any]) -> float:
     """
     scalar = _as_scalar(value)
     if scalar is not None:
-        return float(scalar)
+        try:
+            return float(scalar)
+        except OverflowError:
+            raise MetricError(f"The {what} is an integer beyond every floating-point number.") from None
     there = _available(metrics)
     if value is None:
         raise MetricError(f"The {what} is missing.", why=there, fix="return it from `metrics` or `finalize_metrics`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nitro_cli.experiment import default_no_decay
+from nitro_cli.optim.accumulators import accumulator_dtype, in_accumulators
 from nitro_cli.optim.averaging import ema_init, ema_update
 from nitro_cli.optim.binding import bind
 from nitro_cli.optim.clipping import clip_by_global_norm
@@ -48,6 +49,7 @@ __all__ = [
     "PerturbRule",
     "Plateau",
     "SingleGrad",
+    "accumulator_dtype",
     "bind",
     "bind_manual",
     "build_layout",
@@ -61,6 +63,7 @@ __all__ = [
     "ema_update",
     "exponential",
     "horizon_jump",
+    "in_accumulators",
     "inverse_sqrt",
     "linear",
     "one_cycle",

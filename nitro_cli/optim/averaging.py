@@ -7,12 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nitro_cli.optim.accumulators import accumulator_dtype
+
 __all__ = ["ema_init", "ema_update"]
 
 
 def ema_init(params: Any) -> Any:
-    """The average at the start: a copy of `params`, in their dtypes."""
-    return jax.tree.map(lambda w: jnp.array(w, copy=True), params)
+    """The average at the start: a copy of `params`, floats narrower than float32 widened to it.
+
+    In bfloat16 the average of a weight that moves by less than a 256th of itself would never move.
+    """
+    return jax.tree.map(lambda w: jnp.array(w, accumulator_dtype(w.dtype), copy=True), params)
 
 
 def ema_update(ema: Any, params: Any, step: Any, beta: Any, warmup: Any, every: Any) -> Any:
@@ -22,7 +27,8 @@ def ema_update(ema: Any, params: Any, step: Any, beta: Any, warmup: Any, every: 
     may be traced. Leaves that are not floating follow the weights.
 
     Args:
-        ema, params: trees of the same structure.
+        ema: of `ema_init` or of the step before.
+        params: the weights.
         step: t, the optimizer steps done, this one counted; int32[].
         beta: f32[].
         warmup: f32[] or bool[], whether the warmup applies.
@@ -40,7 +46,7 @@ def ema_update(ema: Any, params: Any, step: Any, beta: Any, warmup: Any, every: 
     def leaf(average: jax.Array, weight: jax.Array) -> jax.Array:
         if not jnp.issubdtype(average.dtype, jnp.inexact):
             return jnp.where(due, weight, average)
-        new = (b * average + (1.0 - b) * weight).astype(average.dtype)
+        new = (b * average + (1.0 - b) * weight.astype(average.dtype)).astype(average.dtype)
         return jnp.where(due, new, average)
 
     return jax.tree.map(leaf, ema, params)

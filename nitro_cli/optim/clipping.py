@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nitro_cli.optim.accumulators import in_accumulators
+
 __all__ = ["clip_by_global_norm", "clip_factor"]
 
 
@@ -29,7 +31,7 @@ def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple
 
 def clip_factor(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[jax.Array, jax.Array]:
     """What `clip_by_global_norm` multiplies the gradient by, f32[], and the global norm before."""
-    widened = [g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in grads.values()]
+    widened = in_accumulators(list(grads.values()))
     norm = jnp.sqrt(sum((_square(g) for g in widened), jnp.float32(0.0)))
     limit = jnp.asarray(threshold, norm.dtype)
     keep = (limit <= 0) | (norm < limit)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
+from nitro_cli.optim.accumulators import accumulator_dtype, in_accumulators
 from nitro_cli.optim.anchors import anchor_arrays, anchor_checksums, anchored_groups
 from nitro_cli.optim.clipping import clip_factor
 from nitro_cli.optim.gradient_rules import PerturbRule, rule_fields, with_fields
@@ -47,7 +48,10 @@ class Optimizer:
     def _try(self, group: str, supplies_loss: bool) -> bool:
         if self.hyper.rules[group].level == 0 and not self.hyper.scheduled_of_group(group):
             return False
-        shapes = {leaf.text: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.layout.of_group(group)}
+        shapes = {
+            leaf.text: jax.ShapeDtypeStruct(leaf.shape, accumulator_dtype(leaf.dtype))
+            for leaf in self.layout.of_group(group)
+        }
         anchor = None
         if group in self._anchored:
             anchor = {text: shape for text, shape in shapes.items() if self._decay_mask[group][text]}
@@ -63,13 +67,15 @@ class Optimizer:
     def init(self, params: Any, row: Any = None) -> dict[str, Any]:
         """Optimizer state: group to optax state over a flat dict of its leaves by path text. Traceable.
 
+        A rule sees parameters and gradients of less than 32 bits as float32, so its averages have that precision.
+
         Args:
             params: the parameters.
             row: f32[K] of the first step, for the few rules whose state starts from a rate; None takes it from the
                 schedules, as constants.
         """
         first = self.hyper.table(1, 1)[0] if row is None else row
-        flat = self.layout.flatten(params)
+        flat = in_accumulators(self.layout.flatten(params))
         state: dict[str, Any] = {}
         for group in self.layout.groups:
             hp, scheduled = self._hyperparameters(group, first, {})
@@ -123,11 +129,12 @@ class Optimizer:
         """
         given, anchors = self.layout.flatten(params), anchors or {}
         factor, norm = self.clip(grads, row) if clip is None else clip
-        clipped = {text: g * factor.astype(g.dtype) for text, g in self._trained(grads).items()}
+        gradient = in_accumulators(self._trained(grads))
+        clipped = {text: g * factor.astype(g.dtype) for text, g in gradient.items()}
         e = self._e if not device else self._e.model_copy(update=dict(device))
         new, new_state = dict(given), {}
         for group in self.layout.groups:
-            weights = {leaf.text: given[leaf.text] for leaf in self.layout.of_group(group)}
+            weights = in_accumulators({leaf.text: given[leaf.text] for leaf in self.layout.of_group(group)})
             hp, scheduled = self._hyperparameters(group, row, anchors)
             transformation = build_transformation(e, self.hyper.rules[group], hp, scheduled)
             extra = {"value": value} if value is not None else {}
@@ -136,7 +143,7 @@ class Optimizer:
             )
             new_state[group] = jax.tree.map(_in_dtype_of, opt_state[group], state)
             for text, weight in weights.items():
-                new[text] = self._moved(group, text, weight, updates[text], hp)
+                new[text] = self._moved(group, text, weight, updates[text], hp).astype(given[text].dtype)
         return self.layout.unflatten(new, params), new_state, norm
 
     def _moved(self, group: str, text: str, weight: jax.Array, update: jax.Array, hp: HyperParams) -> jax.Array:
@@ -144,7 +151,7 @@ class Optimizer:
         if rule.level != 2 and not rule.own_decay and self._decay_mask[group][text]:
             anchor = None if hp["anchor"] is None else hp["anchor"][text]
             update = jnp.asarray(decayed(update, weight, hp["learning_rate"], hp["weight_decay"], anchor))
-        return (weight + update).astype(weight.dtype)
+        return weight + update
 
     def _hyperparameters(
         self, group: str, row: Any, anchors: Mapping[str, Mapping[str, Any]]
@@ -156,7 +163,7 @@ class Optimizer:
         coefficient = entry("weight_decay") if self.hyper.has_column(f"{group}/weight_decay") else jnp.float32(0.0)
         anchor = None
         if group in self._anchored:
-            anchor = anchors.get(group, {})
+            anchor = in_accumulators(dict(anchors.get(group, {})))
         return HyperParams(entry("learning_rate"), coefficient, anchor, self._decay_mask[group], scheduled), scheduled
 
     def perturb(self, rule: PerturbRule, grads: Any, params: Any, row: Any) -> Any:
@@ -206,5 +213,5 @@ class Optimizer:
 
 
 def _in_dtype_of(old: Any, new: Any) -> Any:
-    """Keep a state's dtype: float32 hyperparameters would widen the state of half-precision parameters."""
+    """Keep a state's dtype: float32 hyperparameters would widen what a rule keeps narrower (`mu_dtype`)."""
     return new.astype(old.dtype) if hasattr(new, "astype") and new.dtype != old.dtype else new

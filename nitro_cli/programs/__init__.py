@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nitro_cli.programs.cost import Cost
     from nitro_cli.programs.disk_cache import CacheInfo, cache_clear, cache_dir, cache_info
     from nitro_cli.programs.eval_step import EvalPlan, build_eval_loss, build_forward, build_metrics
+    from nitro_cli.programs.hook_returns import host_scalars
     from nitro_cli.programs.initialization import Initialized, initialize
     from nitro_cli.programs.locate import first_nonfinite, locate_divergence
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
@@ -68,6 +69,7 @@ __all__ = [
     "explain_difference",
     "first_nonfinite",
     "fresh_trace",
+    "host_scalars",
     "in_place",
     "initialize",
     "locate_divergence",
@@ -85,6 +87,7 @@ __getattr__, __dir__ = lazy_names(
         "cost": "Cost",
         "disk_cache": "CacheInfo cache_clear cache_dir cache_info",
         "eval_step": "EvalPlan build_eval_loss build_forward build_metrics",
+        "hook_returns": "host_scalars",
         "initialization": "Initialized initialize",
         "locate": "first_nonfinite locate_divergence",
         "models": "AdaptedModel BoundModel adapt_model adapt_returned",

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import HookError
-from nitro_cli.metrics import RESERVED
+from nitro_cli.metrics import RESERVED, check_scalar
 from nitro_cli.text import path_text
 
-__all__ = ["batch_outputs", "check_same_tree", "scalars", "split_loss", "split_step"]
+__all__ = ["batch_outputs", "check_same_tree", "host_scalars", "scalars", "split_loss", "split_step"]
 
 PyTree = Any
 
@@ -104,7 +104,7 @@ def _kind(value: Any) -> str:
 
 
 def scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dict[str, jax.Array]:
-    """The numbers that a hook returned for the train lines.
+    """The numbers that a traced hook returned for the train lines.
 
     Args:
         returned: a mapping of names to scalars; nested mappings are named by their path, joined by slashes.
@@ -114,6 +114,24 @@ def scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dic
     Raises:
         HookError: it is no mapping, an entry is not a real scalar, or a name is taken.
     """
+    return {
+        name: real_scalar(value, f"`{hook}` entry {name!r}", "reduce it: jnp.mean(...)")
+        for name, value in _entries(returned, hook, taken).items()
+    }
+
+
+def host_scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dict[str, float]:
+    """What a hook on the host returned for the train lines, as Python numbers; arguments as of `scalars`.
+
+    Raises:
+        HookError: it is no mapping, or a name is taken.
+        MetricError: an entry is not a real number.
+    """
+    flat = _entries(returned, hook, taken)
+    return {name: check_scalar(value, f"`{hook}` entry {name!r}", flat) for name, value in flat.items()}
+
+
+def _entries(returned: Any, hook: str, taken: Collection[str]) -> dict[str, Any]:
     if not isinstance(returned, Mapping):
         raise HookError(
             f"`{hook}` returned {type(returned).__name__}", fix="return a mapping of names to scalars, {} for none"
@@ -126,9 +144,7 @@ def scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dic
                 why=f"the framework logs {', '.join(sorted({*taken, *RESERVED}))} itself",
                 fix="rename the entry",
             )
-    return {
-        name: real_scalar(value, f"`{hook}` entry {name!r}", "reduce it: jnp.mean(...)") for name, value in flat.items()
-    }
+    return flat
 
 
 def batch_outputs(outputs: PyTree, rows: int) -> PyTree:

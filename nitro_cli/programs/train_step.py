@@ -17,7 +17,7 @@ import numpy as np
 
 from nitro_cli.errors import HookError
 from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
-from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update
+from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update, in_accumulators
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import check_same_tree, scalars, split_loss, split_step
 from nitro_cli.programs.models import AdaptedModel, BoundModel
@@ -89,7 +89,7 @@ class StepPlan:
         ema: keep an average of the parameters.
         resident: batches are gathered from arrays on the device.
         manual: the experiment's own `train_step` does the whole step.
-        outputs_to_host: also return the last micro-batch's outputs (train metrics computed on the host).
+        outputs_to_host: also return the micro-batches' outputs, stacked (train metrics computed on the host).
         layout: how arrays lie on several devices; None on one.
         shares_wishes: several processes train: `inputs["wishes"]` holds what each asks for, and the largest comes back
             behind `finite`, so that all learn of it at the same step.
@@ -147,7 +147,6 @@ def _automatic_step(plan: StepPlan) -> Any:
         grads, new_state, numbers, outputs = _accumulate(plan, view, carry, batches, inputs, key, row)
         if plan.layout is not None:
             grads = plan.layout.keep(grads)
-            outputs = plan.layout.rows(outputs, _batch_size(batches))
         loss = numbers["loss"]
         clip = optimizer.clip(grads, row)
 
@@ -259,15 +258,26 @@ def _accumulate(
     key: jax.Array,
     row: Row,
 ) -> tuple[PyTree, PyTree, dict[str, jax.Array], PyTree]:
-    """Gradient and loss of the micro-batches together: the mean over them; layer state passes through each in turn."""
+    """The micro-batches together: gradient and numbers the mean over them, layer state passed through each in turn.
+
+    Returns:
+        `(gradient, layer state, numbers, outputs)`, the outputs those of every micro-batch, stacked on a first axis.
+    """
 
     def micro(state: PyTree, batch: Mapping[str, jax.Array], index: Any) -> Any:
-        return _gradient(plan, view, carry.params, state, batch, jax.random.fold_in(key, index), row)
+        grads, state, numbers, outputs = _gradient(
+            plan, view, carry.params, state, batch, jax.random.fold_in(key, index), row
+        )
+        if plan.layout is not None:
+            outputs = plan.layout.rows(outputs, _batch_size(batches))
+        return grads, state, numbers, outputs
 
-    first = batch_of(plan, batches, inputs, carry.position, 0)
-    grads, state, mean, last, outputs = micro(carry.state, first, 0)
+    grads, state, total, outputs = micro(carry.state, batch_of(plan, batches, inputs, carry.position, 0), 0)
+    kept = jax.tree.map(lambda leaf: leaf[None], outputs)
     if plan.accum == 1:
-        return grads, state, {**mean, **last}, outputs
+        return grads, state, total, kept
+    # In half precision a sum of gradients would lose what is added to it.
+    summed = in_accumulators(grads)
     if plan.scan:
         stacked = None if plan.resident else jax.tree.map(lambda *xs: jnp.stack(xs), *batches[1:])
 
@@ -277,19 +287,25 @@ def _accumulate(
                 if stacked is None
                 else jax.tree.map(lambda x: x[index - 1], stacked)
             )
-            g, s, m, last, outputs = micro(acc[1], batch, index)
-            return (jax.tree.map(jnp.add, acc[0], g), s, jax.tree.map(jnp.add, acc[2], m), last, outputs), None
+            g, s, n, outputs = micro(acc[1], batch, index)
+            return (jax.tree.map(_added, acc[0], g), s, jax.tree.map(jnp.add, acc[2], n)), outputs
 
-        start = (grads, state, mean, last, outputs)
-        (grads, state, mean, last, outputs), _ = jax.lax.scan(body, start, jnp.arange(1, plan.accum))
+        (summed, state, total), rest = jax.lax.scan(body, (summed, state, total), jnp.arange(1, plan.accum))
+        kept = jax.tree.map(lambda one, others: jnp.concatenate([one, others]), kept, rest)
     else:
+        rest = []
         for index in range(1, plan.accum):
             batch = batch_of(plan, batches, inputs, carry.position, index)
-            g, state, m, last, outputs = micro(state, batch, index)
-            grads = jax.tree.map(jnp.add, grads, g)
-            mean = jax.tree.map(jnp.add, mean, m)
-    grads, mean = jax.tree.map(lambda x: x / plan.accum, (grads, mean))
-    return grads, state, {**mean, **last}, outputs
+            g, state, n, outputs = micro(state, batch, index)
+            summed, total = jax.tree.map(_added, summed, g), jax.tree.map(jnp.add, total, n)
+            rest.append(outputs)
+        kept = jax.tree.map(lambda one, *others: jnp.concatenate([one, jnp.stack(others)]), kept, *rest)
+    grads, mean = jax.tree.map(lambda x: x / plan.accum, (summed, total))
+    return grads, state, mean, kept
+
+
+def _added(total: jax.Array, new: jax.Array) -> jax.Array:
+    return total + (new if new.dtype == total.dtype else new.astype(total.dtype))
 
 
 def _gradient(
@@ -300,29 +316,29 @@ def _gradient(
     batch: Mapping[str, jax.Array],
     key: jax.Array,
     row: Row,
-) -> tuple[PyTree, PyTree, dict[str, jax.Array], dict[str, jax.Array], PyTree]:
-    """One micro-batch: `(gradient, new layer state, averaged numbers, last-of-step numbers, outputs)`."""
+) -> tuple[PyTree, PyTree, dict[str, jax.Array], PyTree]:
+    """One micro-batch: `(gradient, new layer state, numbers, outputs)`, the numbers in float32."""
     routing = plan.routing
 
     def objective(p: PyTree) -> Any:
         model = BoundModel(plan.model, train=True, key=key)
         outputs, new_state = forward(view, model, p, state, routing, batch)
         loss, terms = split_loss(view.loss(outputs, **routing.kwargs("loss", batch)))
-        numbers = {"loss": loss.astype(jnp.float32), **{f"loss/{k}": v.astype(jnp.float32) for k, v in terms.items()}}
-        metrics: dict[str, jax.Array] = {}
+        numbers = {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
         if has_hook(view, "train_metrics") and not plan.outputs_to_host:
             returned = view.train_metrics(outputs, **routing.kwargs("train_metrics", batch))
-            metrics = scalars(returned, "train_metrics", numbers)
-        return loss, (new_state, numbers, metrics, outputs if plan.outputs_to_host else None)
+            numbers |= scalars(returned, "train_metrics", numbers)
+        numbers = {name: value.astype(jnp.float32) for name, value in numbers.items()}
+        return loss, (new_state, numbers, outputs if plan.outputs_to_host else None)
 
     gradient = jax.value_and_grad(objective, has_aux=True)
-    (_, (new_state, numbers, metrics, outputs)), grads = gradient(params)
+    (_, (new_state, numbers, outputs)), grads = gradient(params)
     if plan.rule is not None:
         assert plan.optimizer is not None
         perturbed = plan.optimizer.perturb(plan.rule, grads, params, row)
         _, grads = gradient(perturbed)
     check_same_tree("forward", "the layer state", state, new_state)
-    return grads, new_state, numbers, metrics, outputs
+    return grads, new_state, numbers, outputs
 
 
 def forward(

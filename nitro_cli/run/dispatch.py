@@ -25,7 +25,8 @@ class Pending:
         position: micro-batch of the epoch that the first began with.
         count: how many steps.
         readback: f32[R] of a single step, or f32[MOST_STEPS, R].
-        outputs: the last micro-batch's outputs, where the host computes train metrics; and `hosts`, its host batches.
+        outputs: the micro-batches' outputs, stacked, where the host computes train metrics.
+        hosts: the micro-batches on the host, there too.
     """
 
     batches: tuple[Any, ...]

@@ -177,7 +177,7 @@ class Nitro:
 
     @property
     def ema(self) -> Any:
-        """The moving average of the parameters, or None; until the next `train()`, copied as `params` are."""
+        """The moving average of the parameters in at least float32, or None; until the next `train()`, as `params`."""
         return self.carry.ema
 
     @property
@@ -235,7 +235,14 @@ class Nitro:
         wanted = self.parts.experiment.eval_weights
         if wanted == "ema" and self.carry.ema is None:
             raise ConfigError('eval_weights = "ema", but the run keeps no EMA', fix='set ema, or eval_weights = "raw"')
-        return self.carry.params if self.carry.ema is None or wanted == "raw" else self.carry.ema
+        if self.carry.ema is None or wanted == "raw":
+            return self.carry.params
+        # Kept in float32, read in the precision that the model is written for.
+        return jax.tree.map(
+            lambda mean, weight: mean if mean.dtype == weight.dtype else mean.astype(weight.dtype),
+            self.carry.ema,
+            self.carry.params,
+        )
 
     @property
     def restored(self) -> str | None:

@@ -364,20 +364,23 @@ class TrainLoop:
             self.steps_finished += 1
             self.sums.total += loss
             self.sums.count += 1
-            self._log(pending, step, numbers, epoch)
+            due = self.session.logger is not None and not step % nitro.parts.experiment.log_every_n_steps
+            # Train metrics on the host are computed at every step, logged or not.
+            if due or self.plan.outputs_to_host:
+                line = self._line(pending, numbers)
+                if due:
+                    line.update(self.rows.logged(step))
+                    self.session.log_metrics(line, step=step, epoch=epoch, context="train")
         Progress.units(pending.count, {"loss": loss})
 
-    def _log(self, pending: Pending, step: int, numbers: np.ndarray, epoch: int) -> None:
-        """One line of the log, for the steps that are to have one."""
-        if self.session.recorder.logger is None or step % self.nitro.parts.experiment.log_every_n_steps:
-            return
+    def _line(self, pending: Pending, numbers: np.ndarray) -> dict[str, float]:
+        """The numbers of a step by name."""
         first = 3 if self.plan.shares_wishes else 2
         line = {"loss": float(numbers[0])}
         line.update(zip(self.plan.names.names[first:], numbers[first:].tolist(), strict=True))
         if self.plan.outputs_to_host:
-            line.update(self.session.host_train_metrics(pending.outputs, pending.hosts[-1]))
-        line.update(self.rows.logged(step))
-        self.session.log_metrics(line, step=step, epoch=epoch, context="train")
+            line.update(self.session.host_train_metrics(pending.outputs, pending.hosts, line))
+        return line
 
     def _close_epoch(self, epoch: int, wait: float) -> bool:
         """Validation, stop rules, schedule feedback, logging, checkpoint; True to stop early."""

@@ -22,7 +22,8 @@ from nitro_cli.checkpoints import (
 )
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest
-from nitro_cli.run.snapshot import flatten, unflatten
+from nitro_cli.optim import accumulator_dtype
+from nitro_cli.run.snapshot import flatten, named_leaves, unflatten
 
 if TYPE_CHECKING:
     from nitro_cli.programs import TrainState
@@ -122,6 +123,7 @@ def _from_handle(handle: Any, load_ema: bool) -> Source:
     params = handle.ema if load_ema else handle.params
     if params is None:
         raise IncompatibleError("load_ema, but the handle given as weights has no EMA", fix="drop load_ema")
+    params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, handle.params)
     arrays = {**flatten("params", params), **flatten("state", handle.state)}
     e = handle.experiment
     meta = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch, "step": handle.step}
@@ -155,7 +157,9 @@ def restore_source(parts: Parts, request: Request) -> None:
                 fix="drop load_ema, or choose a run with `ema`",
             )
     if prefix == "ema":
-        arrays = {**arrays, **{"params/" + n[4:]: a for n, a in arrays.items() if n.startswith("ema/")}}
+        averages = {"params/" + n[4:]: a for n, a in arrays.items() if n.startswith("ema/")}
+        # An average is kept in float32; weights have the precision of the model.
+        arrays = {**arrays, **{n: a.astype(arrays[n].dtype) if n in arrays else a for n, a in averages.items()}}
     fresh = (parts.params, parts.state)
     params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
     state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
@@ -215,14 +219,33 @@ def with_weights(carry: TrainState, source: Source, placement: Placement) -> Tra
             parts[name] = None
             continue
         put = placement.put if name == "state" else placement.put_parameters
-        parts[name] = put(unflatten(name, template, arrays, source=source.text, what=what))
+        held = arrays if name != "ema" else _in_accumulators(name, template, source, what)
+        parts[name] = put(unflatten(name, template, held, source=source.text, what=what))
     return carry._replace(**parts)
 
 
 def restore_tree(prefix: str, make: Any, args: tuple[Any, ...], source: Source, what: str) -> Any:
-    """A tree shaped as `make(*args)` would give, filled from the source's arrays; `make` is only traced."""
+    """Accumulators shaped as `make(*args)` would give, filled from the source's arrays; `make` is only traced."""
     template = jax.eval_shape(make, *args)
-    return unflatten(prefix, template, source.record.arrays, source=source.text, what=what)
+    held = _in_accumulators(prefix, template, source, what)
+    return unflatten(prefix, template, held, source=source.text, what=what)
+
+
+def _in_accumulators(prefix: str, template: Any, source: Source, what: str) -> Mapping[str, Any]:
+    """The source's arrays, those of a tree widened that an earlier version kept in the parameters' half precision."""
+    arrays = source.record.arrays
+    narrow = {
+        name: arrays[name]
+        for name, leaf in named_leaves(prefix, template).items()
+        if name in arrays and arrays[name].dtype != leaf.dtype and accumulator_dtype(arrays[name].dtype) == leaf.dtype
+    }
+    if not narrow:
+        return arrays
+    dtypes = " and ".join(sorted({str(array.dtype) for array in narrow.values()}))
+    warnings.warn(
+        f"{source.text} holds its {what} in {dtypes}: from here on they are kept in float32", NitroWarning, stacklevel=2
+    )
+    return {**arrays, **{name: array.astype(accumulator_dtype(array.dtype)) for name, array in narrow.items()}}
 
 
 def checksum_problem(held: Mapping[str, str], now: Mapping[str, str]) -> str | None:

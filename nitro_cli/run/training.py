@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from nitro_cli.distributed import barrier
-from nitro_cli.errors import NitroWarning, NotFoundError
+from nitro_cli.errors import HookError, NitroWarning, NotFoundError
 from nitro_cli.experiment import Average, EarlyStopping
 from nitro_cli.metrics import History, check_scalar, encode_row
-from nitro_cli.programs import Program
+from nitro_cli.programs import Program, host_scalars
 from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
 from nitro_cli.run.phases import Phase, PhaseName
@@ -303,12 +303,34 @@ class TrainingSession:
         if self.recorder.logger is not None:
             self.recorder.logger.log_metrics(metrics, step=step, epoch=epoch, context=context)
 
-    def host_train_metrics(self, outputs: Any, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Train metrics that run on the host, of one micro-batch."""
+    def host_train_metrics(
+        self, outputs: Any, batches: Sequence[Mapping[str, np.ndarray]], taken: Collection[str]
+    ) -> dict[str, float]:
+        """Train metrics that run on the host: the means over the micro-batches of a step.
+
+        Args:
+            outputs: of every micro-batch, stacked on a first axis.
+            batches: the micro-batches, on the host.
+            taken: names the step's line has already.
+
+        Raises:
+            HookError, MetricError: the hook returned no mapping of names to real numbers, or other names than before.
+        """
         parts = self.nitro.parts
-        outputs = jax.tree.map(np.asarray, outputs)
-        returned = parts.host_view().train_metrics(outputs, **parts.routing.kwargs("train_metrics", batch))
-        return {str(name): float(value) for name, value in returned.items()}
+        view, outputs = parts.host_view(), jax.tree.map(np.asarray, outputs)
+        found = []
+        for index, batch in enumerate(batches):
+            mine = jax.tree.map(lambda leaf, index=index: leaf[index], outputs)
+            returned = view.train_metrics(mine, **parts.routing.kwargs("train_metrics", batch))
+            found.append(host_scalars(returned, "train_metrics", taken))
+            if found[-1].keys() != found[0].keys():
+                raise HookError(
+                    f"`train_metrics` returned {', '.join(found[-1])} for micro-batch {index + 1}, "
+                    f"{', '.join(found[0])} for the first",
+                    why="the line of a step has the means over its micro-batches",
+                    fix="return the same names for every batch",
+                )
+        return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
 
     def note_train_shape(self, signature: Any, known: Mapping[Any, Program], program: Program) -> None:
         """Say once that batches of another shape cost another compile, naming what differed."""

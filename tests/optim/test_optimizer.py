@@ -302,7 +302,7 @@ def test_no_hyperparameter_is_in_the_program(grouped: type[Any], params: Any, gr
     assert text(E(), total_steps=999) == first
 
 
-def test_half_precision_parameters_and_state_keep_their_dtype(base: type[Any]) -> None:
+def test_half_precision_parameters_keep_their_dtype_and_their_averages_are_float32(base: type[Any]) -> None:
     class E(base):  # type: ignore[valid-type, misc]
         def optimizer(self, group: str) -> Any:
             return optax.adam
@@ -312,7 +312,22 @@ def test_half_precision_parameters_and_state_keep_their_dtype(base: type[Any]) -
     state = optimizer.init(params)
     new, new_state, _ = one_step(optimizer, params, params)
     assert jax.tree.map(lambda w: w.dtype, new) == jax.tree.map(lambda w: w.dtype, params)
-    assert jax.tree.map(lambda s: s.dtype, new_state) == jax.tree.map(lambda s: s.dtype, state)
+    for averages in (state["default"][0], new_state["default"][0]):
+        assert {leaf.dtype for leaf in jax.tree.leaves((averages.mu, averages.nu))} == {jnp.dtype(jnp.float32)}
+
+
+def test_a_rules_averages_of_half_precision_gradients_do_not_stick(base: type[Any]) -> None:
+    class E(base):  # type: ignore[valid-type, misc]
+        def optimizer(self, group: str) -> Any:
+            return optax.adam
+
+    params = {"w": jnp.full((3,), 0.5, jnp.bfloat16)}
+    optimizer = build(E(learning_rate=1e-3), params)
+    update, row, state = jax.jit(optimizer.update), optimizer.hyper.table(1, 1)[0], optimizer.init(params)
+    for _ in range(400):
+        _, state, _ = update(jax.tree.map(jnp.ones_like, params), state, params, row)
+    # 1 - 0.999 ** 400; in bfloat16 the second moment sticks at 0.25
+    np.testing.assert_allclose(state["default"][0].nu["w"], 0.32978, rtol=1e-3)
 
 
 def test_a_rule_whose_state_starts_from_the_rate_takes_it_from_the_row(base: type[Any], params: Any) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Concat, Max, Mean, Min, Nitro, Sum
-from nitro_cli.errors import MetricError
+from nitro_cli import ArrayBatches, Concat, Experiment, JSONLogger, Max, Mean, Min, Nitro, Sum
+from nitro_cli.errors import HookError, MetricError
 from tests.tiny import Bare, points
 
 SIZES = (8, 8, 4)
@@ -163,8 +163,83 @@ def test_the_train_line_has_means_over_the_micro_batches_of_the_window(tmp_path:
     first = log_lines(nitro.train(), "train")[0]
     assert first["loss/size"] == pytest.approx(np.mean(sizes), rel=1e-5)
     assert first["loss"] == pytest.approx(first["loss/entropy"] + 0.1 * first["loss/size"], rel=1e-5)
-    assert first["first"] == pytest.approx(logits[8, 0], rel=1e-5)
-    assert first["batch_acc"] == pytest.approx((logits[8:].argmax(-1) == data["y"][8:16]).mean())
+    assert first["first"] == pytest.approx((logits[0, 0] + logits[8, 0]) / 2, rel=1e-5)
+    assert first["batch_acc"] == pytest.approx((logits.argmax(-1) == data["y"][:16]).mean())
+
+
+class Averaged(Experiment):
+    """A train metric that is the batch's mean, over batches of one value each."""
+
+    max_epochs = 1
+    checkpointer = None
+
+    def build_data(self, dist: Any) -> Any:
+        return {"train": ArrayBatches({"x": np.ones((4, 1), np.float32)}, 2)}
+
+    def build_model(self, rng: Any) -> Any:
+        return (lambda p, s, x: (x * p["w"], s)), {"w": jnp.ones((1,))}, {}
+
+    def forward(self, model: Any, params: Any, state: Any, *, x: Any) -> Any:
+        return model(params, state, x)
+
+    def loss(self, outputs: Any) -> Any:
+        return jnp.mean(outputs)
+
+    def train_metrics(self, outputs: Any, *, x: Any) -> Any:
+        return {"batch": {"mean": x.mean()}}
+
+
+@pytest.mark.parametrize("accum", [4, 12])
+@pytest.mark.parametrize("where", ["device", "host"])
+@pytest.mark.parametrize("resident", [True, False])
+def test_an_accumulated_train_metric_is_the_mean_over_the_window(
+    accum: int, where: str, resident: bool, tmp_path: Path, log_lines: Any
+) -> None:
+    kind = type("Placed", (Averaged,), {"metrics_residency": lambda self, hook: where})
+    x = np.repeat(np.arange(accum, dtype=np.float32), 2)[:, None]
+    nitro = Nitro(kind(accum=accum), data={"train": ArrayBatches({"x": x}, 2, resident=resident)}, run_dir=tmp_path)
+    (line,) = log_lines(nitro.train(), "train")
+    # Micro-batches 0, 1, 2, 3: 1.5, as the loss is.
+    assert line["batch/mean"] == line["loss"] == (accum - 1) / 2
+
+
+@pytest.mark.parametrize("logger", [JSONLogger(), None])
+def test_train_metrics_on_the_host_run_for_every_micro_batch_of_every_step(logger: Any, tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Counting(Averaged):
+        def metrics_residency(self, hook: str) -> str:
+            return "host"
+
+        def train_metrics(self, outputs: Any, *, x: Any) -> Any:
+            seen.append(float(x[0, 0]))
+            return {}
+
+    x = np.arange(8, dtype=np.float32)[:, None]
+    e = Counting(accum=2, log_every_n_steps=4, logger=logger)
+    Nitro(e, data={"train": ArrayBatches({"x": x}, 1)}, run_dir=tmp_path).train()
+    assert seen == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "words"),
+    [
+        (None, HookError, "`train_metrics` returned NoneType"),
+        ({"a": None}, MetricError, "entry 'a' is missing"),
+        ({"a": 1j}, MetricError, "entry 'a' is complex 1j, not a real number"),
+        ({"a": np.ones(3)}, MetricError, "entry 'a' is an array of shape"),
+        ({"a": 10**400}, MetricError, "beyond every floating-point number"),
+        ({"loss": 1.0}, HookError, "the name of a number that the train line has already"),
+        ({"step": 1.0}, HookError, "the name of a number that the train line has already"),
+    ],
+)
+def test_a_train_metric_on_the_host_that_is_no_number_is_refused_by_name(
+    returned: Any, error: Any, words: str, tmp_path: Path
+) -> None:
+    hooks = {"metrics_residency": lambda self, hook: "host", "train_metrics": lambda self, outputs: returned}
+    e = type("Wrong", (Averaged,), hooks)(logger=None)
+    with pytest.raises(error, match=words):
+        Nitro(e, run_dir=tmp_path).train()
 
 
 def test_fewer_log_lines_are_every_nth_step(tmp_path: Path, log_lines: Any) -> None:
