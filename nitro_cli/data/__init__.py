@@ -13,6 +13,7 @@ from nitro_cli.data.batches import (
     field_specs,
     pad_batch,
 )
+from nitro_cli.data.device_values import check_device_values, narrowed_fields
 from nitro_cli.data.dist import Dist
 from nitro_cli.data.inspection import default_workers, inspect_split
 from nitro_cli.data.resident import ResidentArrays
@@ -43,9 +44,11 @@ __all__ = [
     "check_batch",
     "check_batch_at",
     "check_device_fields",
+    "check_device_values",
     "default_workers",
     "field_specs",
     "inspect_split",
+    "narrowed_fields",
     "pad_batch",
     "release_splits",
 ]

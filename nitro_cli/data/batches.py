@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from nitro_cli.data.device_values import check_device_values
 from nitro_cli.errors import DataError
 
 __all__ = ["BatchCheck", "FieldSpec", "batch_length", "check_batch", "check_device_fields", "field_specs", "pad_batch"]
@@ -102,6 +103,13 @@ def check_device_fields(where: str, fields: Mapping[str, FieldSpec], device_fiel
                 why="a traced hook declares this field, so it is moved to the device",
                 fix="encode it as numbers in the data source, or read it in a host hook only",
             )
+        if dtype.kind in "fc" and dtype.itemsize > (16 if dtype.kind == "c" else 8):
+            raise DataError(
+                f"field `{name}` has dtype {dtype}, which no device can hold",
+                where=place,
+                why="devices know no float wider than 64 bits",
+                fix="convert it once when loading: array.astype(np.float32)",
+            )
         if not dtype.isnative:
             raise DataError(
                 f"field `{name}` has dtype {dtype.str}, whose bytes are in foreign order",
@@ -121,6 +129,7 @@ class BatchCheck:
         batch_size: the size that programs are compiled for.
         device_fields: fields that some traced hook declares.
         exact: whether a batch shorter than `batch_size` is refused, as in training.
+        narrowed: the fields that have fewer bits on the device, with the dtype they have there.
     """
 
     split: str
@@ -128,6 +137,7 @@ class BatchCheck:
     batch_size: int
     device_fields: frozenset[str] = frozenset()
     exact: bool = False
+    narrowed: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
 
     def __call__(self, index: int, batch: Any) -> None:
         """Check one batch.
@@ -157,6 +167,8 @@ class BatchCheck:
                 raise self._changed(where, name, f"{value.ndim} dimensions", f"{len(spec.shape) + 1}")
         if length != self.batch_size:
             self._check_length(index, length, where)
+        if self.narrowed:
+            check_device_values(where, batch, self.narrowed)
 
     def _check_length(self, index: int, length: int, where: str) -> None:
         if length > self.batch_size:

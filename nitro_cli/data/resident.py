@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from nitro_cli.data.device_values import value_error
+from nitro_cli.experiment import first_lost
 
 __all__ = ["RESIDENT_LIMIT", "ResidentArrays"]
 
@@ -33,6 +37,28 @@ class ResidentArrays:
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
         return sum(array.nbytes for array in self.arrays.values())
+
+    def check_values(self, split: str, narrowed: Mapping[str, np.dtype[Any]], *, epoch: int, seed: int) -> None:
+        """Refuse arrays with a number that the device would change into another.
+
+        Args:
+            split: name of the split.
+            narrowed: the fields to look at, with the dtype they have on the device.
+            epoch: epoch whose batches are named.
+            seed: seed of the run.
+
+        Raises:
+            DataError: a number does not fit; split, batch, row, field and value are named.
+        """
+        for name, dtype in narrowed.items():
+            array = self.arrays[name]
+            at = first_lost(array, dtype)
+            if at is None:
+                continue
+            batches = np.argwhere(self.indices(epoch, seed) == at[0])
+            place = f"batch {batches[0][0]} of epoch {epoch}" if len(batches) else f"in no batch of epoch {epoch}"
+            where = f"split `{split}`, {place}, row {at[0]} of the arrays, field `{name}`"
+            raise value_error(where, name, array[at], array.dtype, dtype)
 
     def indices(self, epoch: int, seed: int) -> np.ndarray:
         """Return the samples of each batch of an epoch, as the streamed split would gather them.

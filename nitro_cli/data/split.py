@@ -10,6 +10,7 @@ from typing import Any
 
 from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.batches import BatchCheck, FieldSpec, check_device_fields
+from nitro_cli.data.device_values import check_device_values, narrowed_fields
 from nitro_cli.data.dist import Dist
 from nitro_cli.data.first_batch import first_batch
 from nitro_cli.data.identity import SplitIdentity, batch_digest
@@ -172,6 +173,24 @@ class Split:
         """
         check_device_fields(f"split `{self.name}`, batch 0", self.fields, frozenset(device_fields))
 
+    def check_device_values(self, device_fields: Collection[str], seed: int) -> None:
+        """Refuse values that the device would change: in the first batch, and in arrays that stay on the device.
+
+        Args:
+            device_fields: fields that some traced hook declares.
+            seed: seed of the run, by which the batch of a resident row is named.
+
+        Raises:
+            DataError: a number does not fit; split, batch, row, field and value are named.
+        """
+        narrowed = narrowed_fields(self._dtypes(), device_fields)
+        check_device_values(f"split `{self.name}`, batch 0", self.example, narrowed)
+        if self.resident is not None:
+            self.resident.check_values(self.name, narrowed, epoch=int(self.train), seed=seed)
+
+    def _dtypes(self) -> dict[str, Any]:
+        return {name: spec.dtype for name, spec in self.fields.items()}
+
     def stream(
         self,
         *,
@@ -208,7 +227,8 @@ class Split:
             )
         self.check_device_fields(device_fields)
         rows = self.batch_size if self._rows is None else self._rows
-        check = BatchCheck(self.name, self.fields, rows, frozenset(device_fields), self.train)
+        narrowed = narrowed_fields(self._dtypes(), device_fields)
+        check = BatchCheck(self.name, self.fields, rows, frozenset(device_fields), self.train, narrowed)
         plan = StreamPlan(self.name, self._reader, epoch, seed, start, state, check, prepare)
         how = self.prefetch
         if how.path == "inline":

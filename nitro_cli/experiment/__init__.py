@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
     from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
+    from .narrowing import first_lost, narrowed_dtype
     from .problems import Problem, config_error
     from .protocols import CheckpointStore, Logger, StopRule
     from .routing import HookSignature, Routing, resolve_routing
@@ -108,10 +109,12 @@ __all__ = [
     "default_no_decay",
     "device_array",
     "fields_of_kind",
+    "first_lost",
     "graphconst_fingerprint",
     "has_hook",
     "host_view",
     "monitor_of",
+    "narrowed_dtype",
     "parse_duration",
     "parse_schedules",
     "parse_selector",
@@ -139,6 +142,7 @@ __getattr__, __dir__ = lazy_names(
         "kinds": "Device FieldKind GraphConst Host",
         "knobs": "EMA Checkpointer EarlyStopping EvalWeights Monitor parse_duration",
         "loggers": "JSONLogger MLflowLogger Tee TensorBoardLogger TrackioLogger WandbLogger",
+        "narrowing": "first_lost narrowed_dtype",
         "metadata": "NO_DEFAULT FieldMeta config_metadata fields_of_kind type_text",
         "problems": "Problem config_error",
         "protocols": "CheckpointStore Logger StopRule",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError
+from nitro_cli.experiment.narrowing import first_lost, narrowed_dtype
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["device_array"]
-
-_NARROWED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 
 def device_array(value: Any) -> np.ndarray[Any, Any]:
@@ -19,7 +18,7 @@ def device_array(value: Any) -> np.ndarray[Any, Any]:
 
     Python floats become float32, ints int32, bools bool; lists and tuples of those likewise. An array keeps its
     dtype, except that 64-bit ones take the 32-bit dtype of the same kind, as everywhere in JAX with 64-bit mode
-    off: float64 rounds to float32, an integer must fit.
+    off: float64 rounds to float32, an integer must fit. With that mode on nothing is narrowed.
 
     Args:
         value: a number, a numpy or JAX array, or a (nested) list or tuple of numbers.
@@ -42,19 +41,14 @@ def device_array(value: Any) -> np.ndarray[Any, Any]:
     # Kind "V" with a name other than void is how the extended floats (bfloat16, float8) look to numpy.
     if array.dtype.kind not in "biufc" and not (array.dtype.kind == "V" and not array.dtype.name.startswith("void")):
         raise _refused(value, f"its elements have dtype {array.dtype}, which no device holds")
-    if array.dtype.name not in _NARROWED:
+    if array.dtype.kind in "fc" and array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
+        raise _refused(value, f"its elements have dtype {array.dtype}, which no device holds")
+    narrow = narrowed_dtype(array.dtype)
+    if narrow is None:
         return array
-    narrow = np.dtype(_NARROWED[array.dtype.name])
-    if narrow.kind in "iu":
-        limits = np.iinfo(narrow.type)
-        if array.size and (array.min() < limits.min or array.max() > limits.max):
-            raise _refused(value, f"it does not fit {narrow}")
-        return array.astype(narrow)
-    with np.errstate(over="ignore"):
-        result = array.astype(narrow)
-    if not np.array_equal(np.isfinite(result), np.isfinite(array)):
-        raise _refused(value, f"it overflows {narrow}")
-    return result
+    if first_lost(array, narrow) is not None:
+        raise _refused(value, f"it does not fit {narrow}" if narrow.kind in "iu" else f"it overflows {narrow}")
+    return array.astype(narrow)
 
 
 def _refused(value: Any, why: str) -> ConfigError:

@@ -140,6 +140,7 @@ class Hyper:
             rows[:, i] = column.source.values(start, count) * scale * column.factor
             if column.integer:
                 _check_whole(column, start, rows[:, i])
+            _check_carried(column, start, rows[:, i])
         return rows
 
     def varying(self) -> tuple[str, ...]:
@@ -237,6 +238,24 @@ def _check_whole(column: Column, start: int, values: npt.NDArray[np.float64]) ->
             where=column.name,
             why="the field holds an integer",
             fix="round the schedule's values, or declare the field Device[float]",
+        )
+
+
+def _check_carried(column: Column, start: int, values: npt.NDArray[np.float64]) -> None:
+    """Rows are float32: refuse a value that overflows there, and a whole number that becomes another."""
+    with np.errstate(over="ignore"):
+        carried = values.astype(np.float32).astype(np.float64)
+    broken = np.flatnonzero(carried != values if column.integer else np.isinf(carried) & np.isfinite(values))
+    if broken.size:
+        value = values[broken[0]]
+        raise ScheduleError(
+            f"schedule {column.key!r} is {value:.17g} at step {start + int(broken[0])}"
+            if column.key
+            else f"{column.name} is {value:.17g}",
+            where=column.name,
+            why="hyperparameters are float32 on the device, which holds "
+            + ("whole numbers up to 16777216" if column.integer else f"numbers up to {np.finfo(np.float32).max:.8g}"),
+            fix="schedule smaller values, and scale them in the hook that reads them",
         )
 
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.experiment import first_lost, narrowed_dtype
 from nitro_cli.programs.cache import Program, TracedProgram, compile_traced, trace_program
 from nitro_cli.programs.held_tracer import held_tracer
 from nitro_cli.programs.models import AdaptedModel, adapt_returned
@@ -127,6 +128,7 @@ def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array],
     adapted = adapt_returned(returned)
     leaves, out.structure = jax.tree.flatten((adapted.params, adapted.state))
     _refuse_huge(adapted)
+    _refuse_lost(adapted)
     out.concrete = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
     out.adapted = adapted.without_arrays()
     out.held = held_tracer(out.adapted.module)
@@ -147,10 +149,28 @@ def _refuse_huge(adapted: AdaptedModel) -> None:
             )
 
 
+def _refuse_lost(adapted: AdaptedModel) -> None:
+    """A host array may become narrower on the device, but no number of it another."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path((adapted.params, adapted.state))[0]:
+        if not isinstance(leaf, (np.ndarray, np.generic, int, float, complex)):
+            continue
+        array = np.asarray(leaf)
+        narrow = narrowed_dtype(array.dtype)
+        at = None if narrow is None else first_lost(array, narrow)
+        if at is not None:
+            raise ConfigError(
+                f"build_model returned {array[at]}, which does not fit the device's {narrow}",
+                where=f"build_model: {path_text(path[1:])}",
+                why=f"JAX's 64-bit mode is off, so {array.dtype} becomes {narrow}",
+                fix=f"keep its values in the range of {narrow}, or set JAX_ENABLE_X64=1",
+            )
+
+
 def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reason: str) -> Initialized:
     warnings.warn(f"build_model runs op by op: {reason}", NitroWarning, stacklevel=3)
     key = _key(low, high)
     adapted = adapt_returned(build(values, key))
+    _refuse_lost(adapted)
     leaves, structure = jax.tree.flatten((adapted.params, adapted.state))
     _warn_of_narrowing(leaves)
     params, state = jax.tree.unflatten(structure, [_own(leaf) for leaf in leaves])

@@ -14,6 +14,7 @@ from nitro_cli.experiment import has_hook
 from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
 from nitro_cli.run.output_shapes import check_outputs
+from nitro_cli.run.prediction_inputs import prediction_batch, trained_dtypes
 from nitro_cli.run.progress import Progress
 
 if TYPE_CHECKING:
@@ -113,31 +114,34 @@ class Evaluator:
 
         Raises:
             RoutingError: a bare array; the fields that `forward` declares are named.
-            DataError: the batch is wider than the compiled size, both named.
+            DataError: the batch is wider than the compiled size, both named; or a field holds what the model was not
+                trained with or the device cannot hold.
             HookError: an output leaf's first axis is not the batch.
         """
         if isinstance(data, Mapping):
-            return self._predict_batch(data, params, state)
+            return self._predict_batch(data, params, state, "predict")
         if isinstance(data, np.ndarray | jax.Array) or not isinstance(data, Iterable):
             fields = ", ".join(f"{name}=..." for name in self._parts.forward_fields())
             raise RoutingError(
                 f"predict takes a batch (a mapping of fields) or an iterable of batches, not {type(data).__name__}",
                 fix=f"predict(dict({fields}))",
             )
-        return (self._predict_batch(batch, params, state) for batch in data)
+        return (self._predict_batch(batch, params, state, f"predict, batch {i}") for i, batch in enumerate(data))
 
-    def _predict_batch(self, batch: Mapping[str, Any], params: Any, state: Any) -> Any:
+    def _predict_batch(self, batch: Mapping[str, Any], params: Any, state: Any, where: str) -> Any:
         parts = self._parts
-        batch = {name: np.asarray(value) for name, value in batch.items()}
+        if not isinstance(batch, Mapping):
+            raise DataError(
+                f"a batch is a {type(batch).__name__}, not a mapping", where=where, fix="yield a mapping of fields"
+            )
         parts.route_for_prediction(batch)
-        wanted = parts.forward_fields()
-        routed = {name: batch[name] for name in wanted if name in batch}
+        routed = prediction_batch(batch, parts.forward_fields(), trained_dtypes(parts), where)
         real = batch_length(routed)
         width = parts.prediction_width(real)
         if real > width:
             raise DataError(
                 f"a batch of {real} samples is wider than the compiled size {width}",
-                where="predict",
+                where=where,
                 fix=f"predict in batches of at most {width}",
             )
         device_batch = parts.placement.put_batch(pad_batch(routed, width))

@@ -45,7 +45,7 @@ def render(
     folder = user_path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
     folder.mkdir(parents=True, exist_ok=True)
     prefix = f"{split}_" if batch is None and tag is None else (f"{tag}_" if tag else "")
-    source = _batches(nitro, split, batches) if batch is None else iter([batch])
+    source = _batches(nitro, split, batches, predictions) if batch is None else iter([batch])
     paths: list[Path] = []
     with Progress.phase("rendering"):
         for one in source:
@@ -86,8 +86,9 @@ def _check_split(nitro: Nitro, split: str) -> None:
         )
 
 
-def _batches(nitro: Nitro, split: str, count: int) -> Iterator[Mapping[str, Any]]:
-    with nitro.parts.splits[split].stream(epoch=0, seed=nitro.parts.seed) as stream:
+def _batches(nitro: Nitro, split: str, count: int, predictions: bool) -> Iterator[Mapping[str, Any]]:
+    fields = frozenset(nitro.parts.forward_fields()) if predictions else frozenset()
+    with nitro.parts.splits[split].stream(epoch=0, seed=nitro.parts.seed, device_fields=fields) as stream:
         for item, _ in zip(stream, range(count), strict=False):
             yield item.host
 

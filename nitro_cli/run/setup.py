@@ -219,6 +219,7 @@ def _inspect(parts: Parts) -> None:
         for hook in needed:
             parts.routing.signatures[hook].fields_for(tuple(split.fields), f"a batch of split {split.name!r}")
         split.check_device_fields(parts.routing.device_fields)
+        split.check_device_values(parts.routing.device_fields, parts.seed)
     if parts.source is not None and parts.source.kind == "resume":
         check_resumed_data(parts.source, parts.splits, accum=e.accum, seed=parts.seed)
 
