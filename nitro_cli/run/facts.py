@@ -29,6 +29,7 @@ __all__ = [
     "program_facts",
     "record_arrays",
     "record_leaves",
+    "recorded_parameters",
     "versions",
 ]
 
@@ -97,6 +98,16 @@ def logged_parameters(parts: Parts) -> dict[str, Any]:
             "ordered" if plan.ordered else "unordered"
         )
     return logged
+
+
+def recorded_parameters(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that a record says the run had, by the names that `logged_parameters` gives them.
+
+    Without where the run lies and what belongs to one call, which may differ and change nothing.
+    """
+    fields = {name: value for kind in meta["fields"].values() for name, value in kind.items()}
+    held = {**fields, "seed": meta.get("seed"), "total_steps": meta.get("total_steps")}
+    return {name: value for name, value in held.items() if name not in ("run_dir", "max_time")}
 
 
 def program_facts(program: Program) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from nitro_cli.run.facts import (
     program_facts,
     record_arrays,
     record_leaves,
+    recorded_parameters,
     versions,
 )
 from nitro_cli.run.identity import source_facts
@@ -168,6 +169,16 @@ class Recorder:
                 logger.log_params(logged_parameters(parts))
                 logger.log_other("setup_report", str(parts.report))
         return recorder
+
+    def log_changes(self, nitro: Nitro) -> None:
+        """Tell the logger the parameters again where a resume trains on with others than its record did."""
+        resumed = self.place.resumed if self.place is not None and self.continued else None
+        if self.logger is None or resumed is None:
+            return
+        parameters = logged_parameters(nitro.parts)
+        before = recorded_parameters(resumed.record.meta)
+        if any(before[name] != value for name, value in parameters.items() if name in before):
+            self.logger.log_params(parameters)
 
     def write_configuration(self, nitro: Nitro) -> None:
         """Write config.toml and run.json, once."""

@@ -123,6 +123,7 @@ class TrainingSession:
             self._between.__exit__(None, None, None)
             if self._ended is None:
                 nitro.stop.limit(nitro.parts.experiment.max_time)
+                self.recorder.log_changes(nitro)
             reason = self._ended or loop.run()
             self._close(reason)
         except BaseException as error:

@@ -8,16 +8,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.installation import import_extra
+from nitro_cli.text import message_of
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.metric_line import finite_metrics
+from nitro_cli.tracking.names import TrackerNames, tracker_name
 
 __all__ = ["MLflowAdapter"]
 
+_ALLOW_FILES = "MLFLOW_ALLOW_FILE_STORE"
 _BATCH = 1000
 _BATCH_PARAMS = 100
 _FLUSH_SECONDS = 10.0
+_LONGEST_NAME = 200  # MLflow takes 250, and a tag or a file adds to it
 _NOT_A_NAME = re.compile(r"[^\w\-. /]")
 _STATUS = {"completed": "FINISHED", "early_stop": "FINISHED", "requested": "KILLED", "error": "FAILED"}
 
@@ -47,15 +51,28 @@ class MLflowAdapter:
         self.experiment = experiment
         self._library = import_extra("mlflow", use="Logging to MLflow", where="logger")
         self._entities = import_extra("mlflow.entities", use="Logging to MLflow", where="logger")
-        self._client = self._library.MlflowClient(tracking_uri=tracking_uri)
+        self._client = self._open_store(tracking_uri)
         self._tracking_uri = tracking_uri
         self._run_name = run_name
         self._tags = dict(tags or {})
         self._run_id: str | None = None
         self._buffer: list[Any] = []
         self._sent = time.monotonic()
-        self._names: dict[str, str] = {}
+        self._name = TrackerNames("MLflow", _allowed)
         self._step = 0
+
+    def _open_store(self, uri: str | None) -> Any:
+        try:
+            return self._library.MlflowClient(tracking_uri=uri)
+        except Exception as error:
+            raise ConfigError(
+                f"MLflow cannot use the store {uri or self._library.get_tracking_uri()}",
+                where="logger.tracking_uri" + ("" if uri else ", not given: MLflow's own setting"),
+                why=message_of(error).strip().split(". ")[0],
+                fix=f"for a directory set {_ALLOW_FILES}=true in the environment, without which MLflow 3 refuses one; "
+                "stores that need no such word are the address of a server, and `sqlite:///mlflow.db` with "
+                "`pip install mlflow` in place of mlflow-skinny",
+            ) from error
 
     @property
     def backend(self) -> Any:
@@ -85,14 +102,17 @@ class MLflowAdapter:
         return self._run_id
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Log the parameters; MLflow refuses another value for one already logged, so a changed one becomes a tag."""
+        """Log the parameters; MLflow never changes one that is logged, so a changed one is the tag `resumed.<name>`."""
         run = self._run()
-        there = self._client.get_run(run).data.params
+        data = self._client.get_run(run).data
+        there = data.params
         plain = {self._name(k): _text(v) for k, v in jsonable(params).items()}
         new = [self._entities.Param(k, v) for k, v in plain.items() if k not in there]
         for start in range(0, len(new), _BATCH_PARAMS):
             self._client.log_batch(run, params=new[start : start + _BATCH_PARAMS])
-        changed = {k: v for k, v in plain.items() if k in there and there[k] != v}
+        # Against what was told last, which another resume may have made a tag.
+        now = {k: data.tags.get(f"resumed.{k}", v) for k, v in there.items()}
+        changed = {k: v for k, v in plain.items() if k in now and now[k] != v}
         for key, value in changed.items():
             self._client.set_tag(run, f"resumed.{key}", value)
         if changed:
@@ -109,7 +129,7 @@ class MLflowAdapter:
         now = int(time.time() * 1000)
         metric = self._entities.Metric
         for name, value in finite_metrics(metrics).items():
-            key = self._name(f"{context}/{name}")
+            key = self._name(tracker_name(context, name))
             if isinstance(value, bool | int | float):
                 self._buffer.append(metric(key, float(value), now, step))
             else:
@@ -152,20 +172,19 @@ class MLflowAdapter:
     def state(self) -> dict[str, Any]:
         """The run's id, after sending what is queued."""
         self._flush()
-        return {"run_id": self._run()}
+        return {"run_id": self._run(), "names": self._name.state()}
 
     def reattach(self, state: Any) -> None:
         """Continue the MLflow run."""
         self._run_id = str(state["run_id"])
+        self._name.load_state(state.get("names", {}))
         self._client.update_run(self._run_id, status="RUNNING")
 
-    def _name(self, name: str) -> str:
-        known = self._names.get(name)
-        if known is None:
-            known = self._names[name] = _NOT_A_NAME.sub("_", name)
-            if known != name:
-                warnings.warn(f"MLflow takes no name {name!r}; it is logged as {known!r}.", NitroWarning, stacklevel=3)
-        return known
+
+def _allowed(name: str) -> str:
+    """The nearest name that MLflow takes: it also serves as a path below a directory."""
+    parts = [part if part.strip(".") else "_" for part in _NOT_A_NAME.sub("_", name).split("/")]
+    return "/".join(parts)[:_LONGEST_NAME]
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.markdown import confusion_markdown, mapping_markdown
 from nitro_cli.tracking.metric_line import finite_metrics
+from nitro_cli.tracking.names import TrackerNames, tracker_name
 
 __all__ = ["TensorBoardAdapter"]
+
+_NO_TAG = re.compile(r"[^-/\w.]")
 
 
 class TensorBoardAdapter:
@@ -36,6 +40,7 @@ class TensorBoardAdapter:
         self._writer: Any = None
         self._step = 0
         self._purge_step: int | None = None
+        self._name = TrackerNames("TensorBoard", _histogram_tag)
 
     @property
     def run_url(self) -> str | None:
@@ -60,7 +65,7 @@ class TensorBoardAdapter:
         self._step = max(self._step, step)
         scalars = []
         for name, value in finite_metrics(metrics).items():
-            tag = f"{context}/{name}"
+            tag = tracker_name(context, name)
             if isinstance(value, bool | int | float):
                 scalars.append(self._summary.Value(tag=tag, simple_value=value))
             elif isinstance(value, str):
@@ -79,7 +84,7 @@ class TensorBoardAdapter:
         entries = np.asarray(value, dtype=np.float64).ravel()
         finite = entries[np.isfinite(entries)]
         if finite.size:
-            self.backend.add_histogram(tag, finite, step)
+            self.backend.add_histogram(self._name(tag), finite, step)
 
     def log_other(self, key: str, value: Any) -> None:
         """Write the value as text."""
@@ -104,9 +109,15 @@ class TensorBoardAdapter:
         """The last step logged."""
         if self._writer is not None:
             self._writer.flush()
-        return {"step": self._step}
+        return {"step": self._step, "names": self._name.state()}
 
     def reattach(self, state: Any) -> None:
         """Continue the event files of the directory after the step of `state`."""
         self._step = int(state["step"])
         self._purge_step = self._step + 1
+        self._name.load_state(state.get("names", {}))
+
+
+def _histogram_tag(tag: str) -> str:
+    """The tag as the library writes that of a histogram, alone of all."""
+    return _NO_TAG.sub("_", tag).lstrip("/")

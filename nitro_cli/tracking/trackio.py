@@ -10,6 +10,7 @@ from typing import Any
 from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.metric_line import finite_metrics
+from nitro_cli.tracking.names import tracker_name
 
 __all__ = ["TrackioAdapter"]
 
@@ -79,7 +80,7 @@ class TrackioAdapter:
         row: dict[str, Any] = {"epoch": epoch}
         for name, value in finite_metrics(metrics).items():
             plain = isinstance(value, bool | int | float | str)
-            row[f"{context}/{name}"] = value if plain else self._histogram(value)
+            row[tracker_name(context, name)] = value if plain else self._histogram(value)
         self.backend.log(row, step=step)
 
     def _histogram(self, value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from nitro_cli.installation import import_extra
 from nitro_cli.tracking.jsonable import jsonable
 from nitro_cli.tracking.metric_line import finite_metrics
+from nitro_cli.tracking.names import tracker_name
 
 __all__ = ["WandbAdapter"]
 
@@ -69,7 +70,7 @@ class WandbAdapter:
         row: dict[str, Any] = {"step": step, "epoch": epoch}
         for name, value in finite_metrics(metrics).items():
             plain = isinstance(value, bool | int | float | str)
-            row[f"{context}/{name}"] = value if plain else self._histogram(value)
+            row[tracker_name(context, name)] = value if plain else self._histogram(value)
         self.backend.log(row)
 
     def _histogram(self, value: Any) -> Any:

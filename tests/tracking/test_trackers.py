@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.experiment import MLflowLogger, TensorBoardLogger, TrackioLogger, WandbLogger
 from nitro_cli.tracking import open_logger, reattach_logger
 
@@ -82,6 +82,21 @@ class TestTensorBoard:
         (histogram,) = [value for value in values if value.HasField("histo")]
         assert histogram.tag == "validate/recall"
         assert (histogram.histo.min, histogram.histo.max, histogram.histo.num) == (0.25, 0.75, 2)
+
+    @pytest.mark.filterwarnings("ignore::nitro_cli.errors.NitroWarning")
+    def test_names_that_histograms_make_one_stay_two(self, path):
+        live = open_logger(TensorBoardLogger(), path)
+        arrays = {"acc@1": np.asarray([1.0]), "acc#1": np.asarray([2.0]), "acc_1": np.asarray([3.0])}
+        live.log_metrics(arrays, step=1, epoch=1, context="validate")
+        live.finish("completed")
+        values = [value for event in self.events(path.parent / "tensorboard") for value in event.summary.value]
+        assert len({value.tag for value in values if value.HasField("histo")}) == 3
+
+    def test_the_share_of_waiting_is_under_data(self, path):
+        live = open_logger(TensorBoardLogger(), path)
+        live.log_metrics({"data/wait_frac": 0.25}, step=1, epoch=1, context="data")
+        live.finish("completed")
+        assert self.scalars(path.parent / "tensorboard") == {("data/wait_frac", 1): 0.25}
 
     def test_a_resumed_run_purges_what_was_logged_after_its_checkpoint(self, path):
         first = open_logger(TensorBoardLogger(), path)
@@ -160,6 +175,51 @@ class TestMLflow:
         assert run.data.tags["resumed.max_epochs"] == "2"
         assert run.info.status == "FINISHED"
         assert self.history(again, "train/loss") == [(1, 1.0), (2, 0.5)]
+
+    def test_a_changed_parameter_follows_every_resume_also_back_to_its_first_value(self, path, spec):
+        live = open_logger(spec, path)
+        live.log_params({"rate": 0.1})
+        for rate in (0.2, 0.3, 0.1):
+            with pytest.warns(NitroWarning, match="rate"):
+                live.log_params({"rate": rate})
+            data = live.backend.get_run(live.run_id).data
+            assert (data.params["rate"], data.tags["resumed.rate"]) == ("0.1", str(rate))
+
+    @pytest.mark.filterwarnings("ignore::nitro_cli.errors.NitroWarning")
+    def test_names_that_mlflow_makes_one_stay_two_also_in_a_resumed_run(self, path, spec):
+        live = open_logger(spec, path)
+        live.log_metrics({"acc@1": 0.1, "acc#1": 0.2, "acc_1": 0.3}, step=1, epoch=1, context="validate")
+        state = json.loads(json.dumps(live.state()))
+        again = open_logger(spec, path)
+        reattach_logger(again, "mlflow", state)
+        again.log_metrics({"acc_1": 0.6, "acc#1": 0.5, "acc@1": 0.4}, step=2, epoch=2, context="validate")
+        names = again.backend.get_run(again.run_id).data.metrics
+        assert len(names) == 3
+        assert sorted(self.history(again, name) for name in names) == [
+            [(1, 0.1), (2, 0.4)], [(1, 0.2), (2, 0.5)], [(1, 0.3), (2, 0.6)],
+        ]  # fmt: skip
+
+    @pytest.mark.filterwarnings("ignore::nitro_cli.errors.NitroWarning")
+    @pytest.mark.parametrize("name", ["/abs", "a//b", "./a", "../a", "a/../b", "a/", "é@", "x" * 400])
+    def test_a_name_that_is_no_path_of_its_own_is_logged(self, path, spec, name):
+        live = open_logger(spec, path)
+        live.log_metrics({name: 0.5, f"{name}@": 0.25}, step=1, epoch=1, context="validate")
+        assert sorted(live.backend.get_run(live.run_id).data.metrics.values()) == [0.25, 0.5]
+
+    def test_a_store_that_mlflow_refuses_says_what_to_set(self, path, spec, monkeypatch):
+        monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
+        import mlflow
+
+        if int(mlflow.__version__.split(".")[0]) < 3:
+            pytest.skip("it takes a directory")
+        with pytest.raises(ConfigError) as refused:
+            open_logger(spec, path)
+        error = refused.value
+        assert spec.tracking_uri in error.what
+        assert error.where == "logger.tracking_uri"
+        assert "MLFLOW_ALLOW_FILE_STORE=true" in error.fix
+        assert "sqlite:///mlflow.db" in error.fix
+        assert len(str(error)) < 900
 
     def test_a_name_mlflow_refuses_is_changed_with_a_warning(self, path, spec):
         live = open_logger(spec, path)
