@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nitro_cli.cli.command_table import COMMANDS
+from nitro_cli.installation import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md"])
@@ -68,3 +69,16 @@ def test_the_experiment_of_the_readme_learns(tmp_path: Path, monkeypatch: pytest
         [sys.executable, "-m", "nitro_cli", "train", "Rings", "--json"], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["best"]["score"] > 0.9
+
+
+def test_the_readme_names_every_extra_of_a_user() -> None:
+    text = (ROOT / "README.md").read_text().partition("## Extras")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if "|" in line))) == {
+        *EXTRAS,
+        "test",
+    }
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = re.findall(r": (\w[\w-]*\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(page.name for page in ROOT.glob("docs/*.md"))
