@@ -164,4 +164,4 @@ def _verify(folder: Path, job: ExportJob) -> None:
     size, key = (min(job.expected), "any") if "any" in programs else (job.batch_sizes[0], str(job.batch_sizes[0]))
     wire, wanted = job.expected[size]
     by_hand = load.open_program(folder, bundle.manifest, key, by_hand=True)
-    check_outputs(by_hand.call(job.served.weights, *wire), wanted, "the bundle, loaded without flatbuffers")
+    check_outputs(jax.jit(by_hand.call)(job.served.weights, *wire), wanted, "the bundle, loaded without flatbuffers")

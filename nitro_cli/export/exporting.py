@@ -23,6 +23,7 @@ from nitro_cli.export.program import serve
 from nitro_cli.export.provenance import merged_provenance
 from nitro_cli.export.repository import repository_facts
 from nitro_cli.export.writing import check_target
+from nitro_cli.programs import fresh_trace
 from nitro_cli.registry import config_text
 from nitro_cli.run import Phase, PhaseName
 from nitro_cli.text import user_path
@@ -113,6 +114,7 @@ def written(nitro: Nitro, writer: ExportBackend, job: ExportJob) -> Path:
     before = nitro.phase
     nitro.set_phase(Phase(PhaseName.COMPILING, "export"))
     try:
-        return writer.write(job)
+        with fresh_trace():
+            return writer.write(job)
     finally:
         nitro.set_phase(before)

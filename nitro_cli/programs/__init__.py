@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         cache_stats,
         compile_program,
         explain_difference,
-        fresh_trace,
     )
     from nitro_cli.programs.compile_options import check_compile_options
     from nitro_cli.programs.cost import Cost
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
     from nitro_cli.programs.persistent_cache import setup_cache
     from nitro_cli.programs.repeated import MOST_STEPS, StepTrace, build_repeated_step, trace_step
+    from nitro_cli.programs.tracing import fresh_trace
     from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step, in_place
 
 __all__ = [
@@ -82,7 +82,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "accumulation": "Accumulation choose_accumulation",
         "array_layout": "ArrayLayout",
-        "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference fresh_trace",
+        "cache": "CacheStats NameStats Program cache_reset cache_stats compile_program explain_difference",
         "compile_options": "check_compile_options",
         "cost": "Cost",
         "disk_cache": "CacheInfo cache_clear cache_dir cache_info",
@@ -93,6 +93,7 @@ __getattr__, __dir__ = lazy_names(
         "models": "AdaptedModel BoundModel adapt_model adapt_returned",
         "persistent_cache": "setup_cache",
         "repeated": "MOST_STEPS StepTrace build_repeated_step trace_step",
+        "tracing": "fresh_trace",
         "train_step": "StepNames StepPlan TrainState build_train_step in_place",
     },
 )

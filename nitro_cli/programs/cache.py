@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from nitro_cli.programs.cost import Cost, cost_of
 from nitro_cli.programs.difference import explain
 from nitro_cli.programs.identity import Identity, identify
 from nitro_cli.programs.persistent_cache import DiskHits
+from nitro_cli.programs.tracing import fresh_trace
 
 __all__ = [
     "CacheStats",
@@ -26,23 +26,10 @@ __all__ = [
     "compile_program",
     "compile_traced",
     "explain_difference",
-    "fresh_trace",
     "trace_program",
 ]
 
 Source = Literal["memory", "disk", "compiled"]
-
-_trace_context = jax.make_user_context(None)
-
-
-def fresh_trace() -> contextlib.AbstractContextManager[Any]:
-    """While it is entered JAX traces every function anew.
-
-    It keeps the traces of inner jitted functions by function object, even where a global they read has changed; a value
-    of a user context that was never used before is part of what it looks them up by.
-    """
-    context: contextlib.AbstractContextManager[Any] = _trace_context(object())
-    return context
 
 
 @dataclass(frozen=True)

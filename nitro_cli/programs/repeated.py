@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from nitro_cli.programs.accumulation import has_convolution
-from nitro_cli.programs.cache import fresh_trace
+from nitro_cli.programs.tracing import fresh_trace
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr  # at run time it would load Pallas

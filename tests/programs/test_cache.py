@@ -1,9 +1,11 @@
 """The in-memory program cache: what is a hit, what is not, and that nothing stale runs."""
 
+import gc
 import re
 
 import jax
 import jax.experimental
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -253,3 +255,24 @@ def test_a_difference_in_the_text_alone_shows_the_line():
     assert "3.500000e+00" in explain_difference(old, new)
     assert "2.500000e+00" in explain_difference(old, new)
     assert explain_difference(old, old) == "nothing differs"
+
+
+def live_traces():
+    gc.collect()
+    return sum(isinstance(held, jax.extend.core.Jaxpr) for held in gc.get_objects())
+
+
+def test_what_was_traced_of_a_program_is_dropped_with_it():
+    @jax.jit
+    def inner(x):
+        return jax.nn.log_softmax(jnp.where(x > 0, x, -x) @ jnp.ones((3, 3))).sum()
+
+    def step(x):
+        _, total = jax.lax.scan(lambda carry, row: (carry + inner(row[None]), carry), 0.0, x)
+        return jnp.mean(total) + jax.random.normal(jax.random.key(0), ()) + jax.lax.reduce(x, 0.0, jax.lax.add, (0, 1))
+
+    compile_(jax.grad(step), X)
+    before = live_traces()
+    for _ in range(3):
+        compile_(jax.grad(step), X)
+    assert live_traces() == before
