@@ -85,9 +85,10 @@ class Resolved:
             self.experiment.replace(**values), {name: Origin(OriginKind.KEYWORD, name) for name in values}
         )
 
-    def with_schedules(self, schedules: Mapping[str, Any]) -> Resolved:
-        """With other schedules, set as a keyword."""
-        origins = {SCHEDULES: Origin(OriginKind.KEYWORD, SCHEDULES)}
+    def with_schedules(self, schedules: Mapping[str, Any], preset: str | None = None) -> Resolved:
+        """With other schedules: those of a preset, or set as a keyword."""
+        origin = Origin(OriginKind.KEYWORD, SCHEDULES) if preset is None else Origin(OriginKind.PRESET, preset)
+        origins = {SCHEDULES: origin}
         return replace(self._changed(self.experiment, origins), schedules=dict(schedules))
 
     def taking(self, name: str, other: Resolved) -> Resolved:

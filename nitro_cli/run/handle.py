@@ -485,7 +485,7 @@ def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, pre
     resolved = e if isinstance(e, Resolved) else resolved_of(e)
     if preset is not None:
         resolved = replace(resolved, preset=preset)
-    return resolved if schedules is None else resolved.with_schedules(schedules)
+    return resolved if schedules is None else resolved.with_schedules(schedules, preset)
 
 
 @contextlib.contextmanager
