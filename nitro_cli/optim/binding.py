@@ -80,10 +80,13 @@ def bind(
         constant_column("clip_norm", _clip_norm(e.gradient_clip_norm if clip_norm is None else clip_norm)),
         *ema_columns(e),
         *_gradient_columns(gradient, bindings, resolved),
-        *(device_column(e, b.name, b.key, resolved[b.key][0]) for b in bindings if b.space == "device"),
     ]
+    device = [device_column(e, b.name, b.key, resolved[b.key][0]) for b in bindings if b.space == "device"]
+    named = with_log_names([*columns, *device], resolved, lambda varying: log_names(varying, layout.groups))
     return Hyper(
-        column_list=with_log_names(columns, resolved, lambda varying: log_names(varying, layout.groups)),
+        column_list=named[: len(columns)],
+        device_columns=named[len(columns) :],
+        device_fields=tuple(sorted(device_space(e)[0])),
         rules=rules,
         grad_rule=gradient,
         bindings=tuple(_binding_row(b, origin, resolved[b.key]) for b in bindings),

@@ -68,7 +68,9 @@ class GroupRow:
 class Hyper:
     """Every traced hyperparameter of a run.
 
-    A program gets one float32 row per optimizer step, one entry per column; nothing of it is baked in.
+    A program gets one float32 row per optimizer step, one entry per column; nothing of it is baked in. Beside the rows
+    each Device field that a schedule can drive has a value per step, in its own dtype and whether or not one does: a
+    field that becomes scheduled is the same input of the same program.
 
     Attributes:
         column_list: the columns in row order.
@@ -77,6 +79,8 @@ class Hyper:
         bindings, groups: rows of the setup report.
         plateaus: counters per schedule key.
         total_steps: the horizon.
+        device_columns: one column per scheduled Device field, `device/<name>`; not part of the rows.
+        device_fields: the Device fields that a schedule can drive.
         version: grows whenever values change that a table may already hold (a plateau reduced, a state was loaded).
         apply_row: in manual mode, `(opt_state, row) -> opt_state` with the scheduled hyperparameters set, traceable.
     """
@@ -88,12 +92,15 @@ class Hyper:
     groups: tuple[GroupRow, ...]
     plateaus: dict[str, PlateauCounters]
     total_steps: int
+    device_columns: tuple[Column, ...] = ()
+    device_fields: tuple[str, ...] = ()
     apply_row: Callable[[Any, Any], Any] = field(default=lambda opt_state, row: opt_state)
     version: int = 0
 
     def __post_init__(self) -> None:
         self._index = {column.name: i for i, column in enumerate(self.column_list)}
-        self._logged = tuple((c.log, i) for i, c in enumerate(self.column_list) if c.log is not None)
+        self._all = (*self.column_list, *self.device_columns)
+        self._logged = tuple((c.log, i) for i, c in enumerate(self._all) if c.log is not None)
         self._block: tuple[int, int, npt.NDArray[np.float64]] | None = None
 
     @property
@@ -116,8 +123,8 @@ class Hyper:
 
     @property
     def scheduled_device_fields(self) -> tuple[str, ...]:
-        """Device fields that rows carry."""
-        return tuple(name.removeprefix("device/") for name in self._index if name.startswith("device/"))
+        """Device fields that a schedule drives."""
+        return tuple(column.name.removeprefix("device/") for column in self.device_columns)
 
     def scheduled_of_group(self, group: str) -> tuple[str, ...]:
         """The scheduled hyperparameters of `group` beside its learning rate and decay."""
@@ -131,11 +138,16 @@ class Hyper:
         Returns:
             float32[count, len(columns)]. A step's row is the same whatever `start_step` was.
         """
-        return self._doubles(start_step, count).astype(np.float32)
+        return self._doubles(start_step, count)[:, : len(self.column_list)].astype(np.float32)
+
+    def device_values(self, start_step: int, count: int = BLOCK) -> dict[str, npt.NDArray[np.float64]]:
+        """The values of the scheduled Device fields, float64[count] each, at the steps of `table`."""
+        rows, first = self._doubles(start_step, count), len(self.column_list)
+        return {name: rows[:, first + i] for i, name in enumerate(self.scheduled_device_fields)}
 
     def _doubles(self, start: int, count: int) -> npt.NDArray[np.float64]:
-        rows = np.empty((count, len(self.column_list)), np.float64)
-        for i, column in enumerate(self.column_list):
+        rows = np.empty((count, len(self._all)), np.float64)
+        for i, column in enumerate(self._all):
             scale = self.plateaus[column.key].scale if column.key in self.plateaus else 1.0
             rows[:, i] = column.source.values(start, count) * scale * column.factor
             if column.integer:
@@ -147,9 +159,10 @@ class Hyper:
         """The names under which varying schedules are logged: `schedule/<key>` or `schedule/<group>/<key>`."""
         return tuple(name for name, _ in self._logged)
 
-    def log_columns(self) -> tuple[tuple[str, int], ...]:
-        """Name and column of every varying schedule, to log from a table at hand."""
-        return self._logged
+    def logged_values(self, start_step: int, count: int = BLOCK) -> dict[str, list[float]]:
+        """The varying schedules' values at the steps of `table`, as float32 holds them, by the names of `varying`."""
+        rows = self._doubles(start_step, count).astype(np.float32).astype(np.float64)
+        return {name: rows[:, i].tolist() for name, i in self._logged}
 
     def values_at(self, step: int) -> dict[str, float]:
         """The varying schedules' values at `step`, by the names of `varying`."""

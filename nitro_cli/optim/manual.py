@@ -71,13 +71,14 @@ def bind_manual(
     sites = _sites(opt_state, ())
     resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
     columns: list[Column] = []
+    device_columns: list[Column] = []
     rows: list[BindingRow] = []
     places: dict[tuple[Path, str], tuple[int, str]] = {}
     for key in sorted(entries, key=lambda k: len(_split(k)[1])):
         space, path, name = _space_of(key, sites, device, refused)
         source = resolved[key][0]
         if space == "device":
-            columns.append(device_column(e, name, key, source))
+            device_columns.append(device_column(e, name, key, source))
             bound: tuple[str, ...] = (f"device/{name}",)
         else:
             hit = [s for s in sites if name in s.names and s.path[: len(path)] == path]
@@ -87,8 +88,11 @@ def bind_manual(
             bound = tuple(path_text((*site.path, name)) for site in hit)
         rows.append(BindingRow(key, bound, origin, source.text))
     columns += ema_columns(e)
+    named = with_log_names([*columns, *device_columns], resolved, _log_names)
     hyper = Hyper(
-        column_list=with_log_names(columns, resolved, _log_names),
+        column_list=named[: len(columns)],
+        device_columns=named[len(columns) :],
+        device_fields=tuple(sorted(device)),
         rules={},
         grad_rule=rule,
         bindings=tuple(rows),

@@ -13,7 +13,7 @@ from jax.extend import core
 from nitro_cli.experiment import compile_view
 from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.models import BoundModel
-from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward, row_of
+from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward
 from nitro_cli.text import path_text
 
 __all__ = ["first_nonfinite", "locate_divergence"]
@@ -37,8 +37,7 @@ def locate_divergence(
     found = _in_tree("the parameter", carry.params) or _in_tree("the layer state", carry.state)
     if found is not None:
         return found
-    row = row_of(inputs["rows"], carry.step)
-    device = device_values(plan.hyper, inputs["device"], row)
+    device = device_values(plan.hyper, inputs["device"], carry.step)
     found = _in_tree("the Device field", device)
     if found is not None:
         return found

@@ -114,13 +114,17 @@ class StepPlan:
     names: StepNames = field(default_factory=StepNames)
 
 
-def device_values(plan_hyper: Hyper, device: Mapping[str, jax.Array], row: Row) -> dict[str, jax.Array]:
-    """The Device fields of this step: the scheduled ones out of `row`, the others as they are."""
-    values = dict(device)
-    for name in plan_hyper.scheduled_device_fields:
-        column = row[plan_hyper.column(f"device/{name}")]
-        values[name] = column.astype(device[name].dtype) if name in device else column
-    return values
+def device_values(hyper: Hyper, device: Mapping[str, jax.Array], step: jax.Array) -> dict[str, jax.Array]:
+    """The Device fields of a step: of those that a schedule can drive their value at it, the others as they are.
+
+    Args:
+        hyper: says which those are.
+        device: the fields by name, those with a value for every step of the block.
+        step: optimizer steps taken before, int32[].
+    """
+    at = jax.lax.rem(step, np.int32(BLOCK))
+    stepped = {name: jax.lax.dynamic_index_in_dim(device[name], at, keepdims=False) for name in hyper.device_fields}
+    return {**device, **stepped}
 
 
 def build_train_step(plan: StepPlan) -> Any:
@@ -142,7 +146,8 @@ def _automatic_step(plan: StepPlan) -> Any:
         carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
     ) -> tuple[TrainState, jax.Array, PyTree]:
         row = row_of(inputs["rows"], carry.step)
-        view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
+        device = device_values(plan.hyper, inputs["device"], carry.step)
+        view = compile_view(plan.experiment, device)
         key = jax.random.fold_in(inputs["key"], carry.step)
         grads, new_state, numbers, outputs = _accumulate(plan, view, carry, batches, inputs, key, row)
         if plan.layout is not None:
@@ -158,7 +163,7 @@ def _automatic_step(plan: StepPlan) -> Any:
                 row,
                 inputs["anchors"],
                 value=loss if optimizer.wants_loss else None,
-                device=device_values(plan.hyper, inputs["device"], row),
+                device=device,
                 clip=clip,
             )
             step = old.step + 1
@@ -183,7 +188,8 @@ def _manual_step(plan: StepPlan) -> Any:
         carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
     ) -> tuple[TrainState, jax.Array, PyTree]:
         row = row_of(inputs["rows"], carry.step)
-        view = compile_view(plan.experiment, device_values(plan.hyper, inputs["device"], row))
+        device = device_values(plan.hyper, inputs["device"], carry.step)
+        view = compile_view(plan.experiment, device)
         key = jax.random.fold_in(jax.random.fold_in(inputs["key"], carry.step), 0)
         batch = batch_of(plan, batches, inputs, carry.position, 0)
         model = BoundModel(plan.model, train=True, key=key)

@@ -12,6 +12,7 @@ from nitro_cli import programs
 from nitro_cli.errors import DivergenceError
 from nitro_cli.optim import BLOCK
 from nitro_cli.programs import StepPlan
+from nitro_cli.run.hyper_rows import device_inputs
 from nitro_cli.run.progress import Progress
 from nitro_cli.text import exception_text
 
@@ -52,10 +53,10 @@ def _located(nitro: Nitro, plan: StepPlan, inputs: Mapping[str, Any], batches: t
     parts = nitro.parts
     before, at = parts.placement.put((np.int32(step - 1), np.int32(parts.position)))
     carry = nitro.carry._replace(position=at, step=before)
-    rows = parts.hyper.table((step - 1) // BLOCK * BLOCK + 1, BLOCK)
+    rows, device = parts.hyper.table((step - 1) // BLOCK * BLOCK + 1), device_inputs(parts, step - 1)
     with Progress.phase("locating the divergence"):
         try:
-            found = programs.locate_divergence(plan, carry, batches, {**inputs, "rows": rows})
+            found = programs.locate_divergence(plan, carry, batches, {**inputs, "rows": rows, "device": device})
             return f"the first value that is not finite is {found}"
         except Exception as error:
             return f"replaying the step to find the place failed: {exception_text(error)}"

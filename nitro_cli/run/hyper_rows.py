@@ -11,7 +11,7 @@ from nitro_cli.optim import BLOCK
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
 
-__all__ = ["HyperRows"]
+__all__ = ["HyperRows", "device_inputs"]
 
 
 class HyperRows:
@@ -36,12 +36,10 @@ class HyperRows:
         parts = self._parts
         self._previous, self._logged = self._logged, {}
         self._block = parts.step // BLOCK
-        table = parts.hyper.table(self._block * BLOCK + 1, BLOCK)
+        first = self._block * BLOCK + 1
         if parts.experiment.autolog_schedules:
-            self._logged = {
-                name: table[:, column].astype(np.float64).tolist() for name, column in parts.hyper.log_columns()
-            }
-        return parts.placement.put(table)
+            self._logged = parts.hyper.logged_values(first)
+        return parts.placement.put(parts.hyper.table(first))
 
     def logged(self, step: int) -> dict[str, float]:
         """The schedule values of a step, by the name they are logged under."""
@@ -49,3 +47,19 @@ class HyperRows:
         held = self._logged if (step - 1) // BLOCK == self._block else self._previous
         at = (step - 1) % BLOCK
         return {name: values[at] for name, values in held.items()}
+
+
+def device_inputs(parts: Parts, step: int) -> dict[str, Any]:
+    """The Device fields as the training program takes them, on the device: a value per step for what can be scheduled.
+
+    Args:
+        parts: of the handle.
+        step: optimizer steps taken before the step to come; the values are those of its block.
+
+    Returns:
+        Name to array: of the fields that a schedule can drive [BLOCK] in their own dtype, the others as they are.
+    """
+    scheduled = parts.hyper.device_values(step // BLOCK * BLOCK + 1)
+    values = {name: scheduled.get(name, np.asarray(parts.device[name])) for name in parts.hyper.device_fields}
+    stepped = {name: np.full(BLOCK, held, parts.device[name].dtype) for name, held in values.items()}
+    return {**parts.device, **parts.placement.put(stepped)}

@@ -29,7 +29,7 @@ from nitro_cli.programs import (
 )
 from nitro_cli.run.dispatch import Burst, Pending
 from nitro_cli.run.divergence import divergence_error
-from nitro_cli.run.hyper_rows import HyperRows
+from nitro_cli.run.hyper_rows import HyperRows, device_inputs
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
 
@@ -75,7 +75,7 @@ class TrainLoop:
 
     def __post_init__(self) -> None:
         parts = self.nitro.parts
-        self.inputs: dict[str, Any] = {"device": dict(parts.device), "anchors": parts.anchors, "key": parts.key}
+        self.inputs: dict[str, Any] = {"anchors": parts.anchors, "key": parts.key}
         self.rows = HyperRows(parts)
         self.burst = Burst(1)
         self._several = False
@@ -317,10 +317,12 @@ class TrainLoop:
     def refresh_rows(self) -> None:
         """Compute the hyperparameters of the block of steps that the next step is in, and move them to the device."""
         self.inputs["rows"] = self.rows.next_table()
+        if "device" not in self.inputs or self.nitro.parts.hyper.scheduled_device_fields:
+            self.device_changed()
 
     def device_changed(self) -> None:
-        """A Device field was set on the live handle."""
-        self.inputs["device"] = dict(self.nitro.parts.device)
+        """Move the Device fields of the steps to come to the device: one was set, or schedules have other values."""
+        self.inputs["device"] = device_inputs(self.nitro.parts, self.nitro.step)
 
     def _boundary(self, epoch: int, pending: Pending) -> bool:
         """Write a checkpoint inside the epoch if one is due; True when that read `pending`."""

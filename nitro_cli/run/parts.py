@@ -124,15 +124,11 @@ class Parts:
 
     def device_now(self) -> dict[str, jax.Array]:
         """The Device fields with scheduled ones at their value of the newest step."""
-        scheduled = self.hyper.scheduled_device_fields if self.hyper is not None else ()
-        if not scheduled:
+        if self.hyper is None or not self.hyper.scheduled_device_fields:
             return self.device
-        values = dict(self.device)
-        row = self.hyper.table(max(self.step, 1), 1)[0]
-        for name in scheduled:
-            like = self.device[name]
-            values[name] = self.placement.put(np.asarray(row[self.hyper.column(f"device/{name}")], dtype=like.dtype))
-        return values
+        values = self.hyper.device_values(max(self.step, 1), 1)
+        now = {name: np.asarray(value[0], self.device[name].dtype) for name, value in values.items()}
+        return {**self.device, **self.placement.put(now)}
 
     def host_view(self) -> Experiment:
         """The experiment for host hooks: Device fields as host arrays, everything else as it is."""

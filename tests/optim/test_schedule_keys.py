@@ -167,7 +167,8 @@ def test_an_integer_device_field_takes_whole_numbers_only(base: type[Any], param
         depth: Device[int] = 3
 
     hyper = bind(E(), params, schedules={"depth": lambda total: lambda step: step})
-    assert hyper.table(4, 1)[0][hyper.column("device/depth")] == 4.0
+    assert hyper.device_values(4, 1)["depth"].tolist() == [4.0]
+    assert hyper.columns == bind(E(), params).columns
     hyper = bind(E(), params, schedules={"depth": lambda total: lambda step: step / 2})
     with pytest.raises(ScheduleError, match=r"is 0\.5 at step 1"):
         hyper.table(1, 1)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nitro_cli import EMA, Device, GraphConst, Nitro, cache_stats
+from nitro_cli import EMA, Device, GraphConst, Nitro, cache_stats, linear
 from nitro_cli.run import PhaseName
 from tests.tiny import Light, points
 
@@ -61,6 +62,42 @@ def compiled(trained_once: Nitro) -> Any:
         return found
 
     return count
+
+
+@pytest.mark.parametrize("schedule", [0.25, linear(0.0, 0.5)], ids=["constant", "linear"])
+def test_a_device_field_that_becomes_scheduled_is_the_same_input(compiled: Any, tmp_path: Path, schedule: Any) -> None:
+    nitro = Nitro(Averaged(), run_dir=tmp_path, schedules={"smoothing": schedule}).train()
+    assert nitro.device_value("smoothing") > 0
+    assert compiled() == {}
+
+
+def test_a_large_integer_field_reaches_the_program_exactly_scheduled_or_not(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Counted(Averaged):
+        depth: Device[int] = 2**24 + 1
+
+        def train_metrics(self, outputs: Any, *, y: Any) -> Any:
+            return {"odd": self.depth % 2}
+
+    class Heard:
+        def log_params(self, params: Any) -> None: ...
+        def log_other(self, key: str, value: Any) -> None: ...
+        def finish(self, status: str) -> None: ...
+        def log_metrics(self, metrics: Any, *, step: int, epoch: int, context: str) -> None:
+            seen.extend([metrics["odd"]] if context == "train" else [])
+
+    for schedules in ({}, {"depth": 2**24 + 3}):
+        Nitro(Counted(logger=Heard(), max_epochs=1), run_dir=tmp_path, schedules=schedules).train()
+    assert seen == [1.0] * 4
+
+
+def test_a_field_that_is_set_on_a_live_handle_holds_from_its_next_step(tmp_path: Path) -> None:
+    nitro = Nitro(Averaged(ema=None), run_dir=tmp_path)
+    before = np.asarray(nitro.params["kernel"])
+    # With smoothing 1 the loss and so the gradient are 0.
+    nitro.set_device(smoothing=1.0).train()
+    np.testing.assert_allclose(nitro.params["kernel"], before * (1 - 1e-3 * 0.01) ** nitro.step, rtol=1e-6)
 
 
 def test_the_train_program_comes_at_the_first_step_and_nothing_after_the_first_validation(tmp_path: Path) -> None:
