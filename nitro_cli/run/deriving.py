@@ -17,7 +17,8 @@ __all__ = ["merge_derived"]
 def merge_derived(parts: Parts, *, serving: bool) -> None:
     """Give the fields that nobody set their derived values, and say where a value that was set differs.
 
-    `weights` bring the derived values of their source along; a resume computes them anew from its data.
+    `weights` bring the derived values of their source along, and so does a live handle where there is no data; a resume
+    computes them anew from its data.
 
     Args:
         parts: its `resolved` and `derived` are filled in.
@@ -28,7 +29,7 @@ def merge_derived(parts: Parts, *, serving: bool) -> None:
         ConfigError: it returned a name that is no field, or a value that the field cannot hold; or a derived value of
             the record that is rebuilt is neither there nor computed.
     """
-    derived = _restored(parts)
+    derived = _restored(parts, serving)
     if derived is None and not serving and has_hook(parts.experiment, "derive"):
         parts.resolved = parts.resolved.before_derive()
         derived = _computed(parts)
@@ -43,10 +44,10 @@ def merge_derived(parts: Parts, *, serving: bool) -> None:
         )
 
 
-def _restored(parts: Parts) -> Mapping[str, Any] | None:
+def _restored(parts: Parts, serving: bool) -> Mapping[str, Any] | None:
     """What the source of the weights had derived; None of a resume, and of a source with other fields or none."""
     source, fields = parts.source, type(parts.experiment).model_fields
-    if source is None or source.kind == "resume" or not source.derived:
+    if source is None or source.kind == "resume" or (source.kind == "handle" and not serving) or not source.derived:
         return None
     return source.derived if all(name in fields for name in source.derived) else None
 

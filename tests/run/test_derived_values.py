@@ -257,3 +257,11 @@ def test_a_record_without_origins_trains_on_with_what_was_derived(runs: dict[str
     old.write_text(head.replace("pos_weight = 7.75", "pos_weight = 50.0") + rest[rest.index("[unwritten") :])
     again = Nitro(read_config(old, ["vocabulary=[1.0]"], cls=Weighted), resume="latest:latest", max_epochs=2)
     assert again.device_value("pos_weight") == 7.75
+
+
+def test_weights_of_a_live_handle_derive_from_the_data_there_is_else_bring_its_values(
+    runs: dict[str, Nitro],
+) -> None:
+    x = {"train": ArrayBatches({"x": np.full((4, 1), 5.5, np.float32)}, 4)}
+    assert Nitro(Weighted(), weights=runs["derived"], data=x).device_value("pos_weight") == 5.5
+    assert Nitro(Weighted(), weights=runs["derived"], data={}).device_value("pos_weight") == 7.75
