@@ -17,6 +17,7 @@ from nitro_cli.cli.help_pages import HelpCommand, HelpGroup
 from nitro_cli.cli.light_parameters import make_light
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.standing_options import with_standing_options
+from nitro_cli.cli.unknown_options import note_field_meant
 from nitro_cli.errors import nearest
 from nitro_cli.installation import nitro_version
 
@@ -70,9 +71,13 @@ class LazyGroup(HelpGroup):
         output = Output(json="--json" in before_dashes, debug="--debug" in before_dashes)
 
         def body() -> int:
-            with self.make_context(_PROGRAM, words, obj=output, **extra) as ctx:
-                result = self.invoke(ctx)
-                return result if isinstance(result, int) else 0
+            try:
+                with self.make_context(_PROGRAM, words, obj=output, **extra) as ctx:
+                    result = self.invoke(ctx)
+                    return result if isinstance(result, int) else 0
+            except Exception as error:
+                note_field_meant(error, words)
+                raise
 
         sys.exit(guarded(body, output))
 

@@ -97,8 +97,9 @@ def _usage(error: BaseException, output: Output) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         output.complain(text)
         return ExitCode.USAGE
-    fix = f"{context.command_path} --help" if context is not None else None
-    shown = NitroError(text, fix=fix and f"`{fix}` lists what there is")
+    fix = f"`{context.command_path} --help` lists what there is" if context is not None else None
+    told = getattr(error, "__notes__", None)
+    shown = NitroError(text, fix="; ".join([*told, *filter(None, [fix])]) if told else fix)
     if output.json:
         output.complain_json({**shown.as_json(), "error": "UsageError", "exit_code": int(ExitCode.USAGE)})
     else:

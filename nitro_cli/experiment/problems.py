@@ -160,6 +160,8 @@ def _message(item: Any) -> str:
         return "the table needs a `kind`"
     if kind == "value_error":
         return str(item["ctx"]["error"]).replace("\n", "; ") if "ctx" in item else item["msg"]
+    if kind == "path_type":
+        return f"should be a path, got {_shown(item['input'])}"
     text: str = item["msg"]
     if text.startswith("Input "):
         text = text.removeprefix("Input ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import warnings
 from pathlib import Path
@@ -13,6 +14,8 @@ from nitro_cli.text import user_path
 __all__ = ["PATCH", "repository_facts"]
 
 PATCH = "working-tree.patch"
+_SECONDS = 60
+_NO_WORK_TREE = "not a git repository"
 _DIFF = (
     "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "core.safecrlf=false",
     "diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none",
@@ -31,15 +34,17 @@ def repository_facts(root: Path | str | None) -> tuple[dict[str, Any], bytes | N
         The facts, and the patch of the tracked files, None on a clean tree; untracked files are only listed.
 
     Warns:
-        NitroWarning: `root` is not in a git work tree, or git is not installed.
+        NitroWarning: `root` is not in a git work tree, git refuses the work tree, or git is not installed.
     """
     if root is None:
         return {"repository": "not collected: no provenance_root was given"}, None
     folder = user_path(root)
-    top = _git(folder, "rev-parse", "--show-toplevel")
+    top, refusal = _run_git(folder, "rev-parse", "--show-toplevel")
     if top is None:
-        warnings.warn(f"{folder} is in no git work tree: the artefact names no commit", NitroWarning, stacklevel=2)
-        return {"repository": f"none: {folder} is in no git work tree"}, None
+        nowhere = _NO_WORK_TREE in refusal
+        why = f"{folder} is in no git work tree" if nowhere else f"of {folder} git says: {refusal}"
+        warnings.warn(f"the artefact names no commit: {why}", NitroWarning, stacklevel=2)
+        return {"repository": "none: no git work tree" if nowhere else "none: git refused the work tree"}, None
     folder = Path(top.decode().strip())
     commit = _git(folder, "rev-parse", "HEAD")
     facts: dict[str, Any] = {
@@ -61,13 +66,23 @@ def repository_facts(root: Path | str | None) -> tuple[dict[str, Any], bytes | N
 
 
 def _git(folder: Path, *words: str) -> bytes | None:
+    return _run_git(folder, *words)[0]
+
+
+def _run_git(folder: Path, *words: str) -> tuple[bytes | None, str]:
+    """What git answers, None where it refuses; then its reason and its remedy in one line."""
+    command = ["git", "-C", str(folder), "-c", "core.quotepath=off", *words]
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), "-c", "core.quotepath=off", *words], capture_output=True, check=False, timeout=60
+            command, capture_output=True, check=False, timeout=_SECONDS, env={**os.environ, "LC_ALL": "C"}
         )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    except OSError as error:
+        return None, f"it cannot be started ({error.strerror})"
+    except subprocess.TimeoutExpired:
+        return None, f"nothing within {_SECONDS} s"
+    if done.returncode == 0:
+        return done.stdout, ""
+    return None, " ".join(done.stderr.decode(errors="replace").removeprefix("fatal: ").split())
 
 
 def _text(value: bytes | None) -> str | None:

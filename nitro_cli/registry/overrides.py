@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import Any
 from nitro_cli.errors import ConfigError
 from nitro_cli.registry.toml_text import format_key_path, split_key_path
 
-__all__ = ["Override", "ordered", "parse_set", "parse_unset", "parse_value"]
+__all__ = ["Override", "as_text", "ordered", "parse_set", "parse_unset", "parse_value"]
 
 _OPENERS = ('"', "'", "[", "{")
 
@@ -62,11 +64,24 @@ def parse_value(text: str, where: str) -> Any:
                 f"the value of {where} is not valid TOML",
                 where=where,
                 why=str(problem).split(" (at ")[0],
-                fix="close what is opened, with nothing after it, or quote the whole value as a TOML string",
+                fix=f"close what is opened, with nothing after it; as text it is {as_text(where, word)}",
             ) from problem
     except RecursionError as problem:
         raise ConfigError(f"the value of {where} is nested too deeply", where=where) from problem
     return word
+
+
+def as_text(written: str, word: str) -> str:
+    """How a shell is told that a value is text, also where it reads as another TOML value: `--set 'tag="1e5"'`.
+
+    Args:
+        written: the option or variable with its value, or the variable alone.
+        word: the value as it was written.
+    """
+    option, space, assignment = written.partition(" ")
+    key = (assignment if space else option).partition("=")[0]
+    string = json.dumps(word, ensure_ascii=False)
+    return f"{option} {shlex.quote(f'{key}={string}')}" if space else f"{key}={shlex.quote(string)}"
 
 
 def parse_set(text: str) -> Override:

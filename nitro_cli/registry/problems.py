@@ -25,12 +25,14 @@ class Problem:
         message: what is wrong with it.
         nearest: valid names close to the one given.
         origin: where it was written; None for the class itself.
+        fix: how to write it instead, where that is known.
     """
 
     key_path: KeyPath
     message: str
     nearest: tuple[str, ...] = ()
     origin: Origin | None = None
+    fix: str | None = None
 
     @property
     def text(self) -> str:
@@ -97,6 +99,7 @@ def raise_problems(problems: Sequence[Problem], experiment: str, fix: str | None
     nones = [p for p in problems if p.origin is not None and _NONE.search(p.origin.name)]
     if nones:
         fix = f"TOML has no none: write --unset {format_key_path(nones[0].key_path)}"
+    fix = fix or next((problem.fix for problem in problems if problem.fix), None)
     raise error(
         subject + count,
         where=where,

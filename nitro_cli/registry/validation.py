@@ -7,8 +7,10 @@ from typing import Any
 
 from nitro_cli.experiment import NO_DEFAULT, config_metadata, schedule_problems, validation_problems
 from nitro_cli.registry.layers import SCHEDULES, Layers, flat_schedules
+from nitro_cli.registry.origins import Origin, OriginKind
+from nitro_cli.registry.overrides import as_text
 from nitro_cli.registry.problems import Problem
-from nitro_cli.registry.toml_text import KeyPath
+from nitro_cli.registry.toml_text import KeyPath, split_key_path
 
 __all__ = ["field_problems", "layers_for", "schedules_of"]
 
@@ -38,8 +40,44 @@ def field_problems(cls: type[Any], layers: Layers, *, partial: bool = False) -> 
         path: KeyPath = tuple(found.path)
         if partial and (not path or (found.kind == "missing" and len(path) == 1)):
             continue
-        problems.append(Problem(path, found.message, tuple(found.nearest), layers.culprit(path)))
+        origin = layers.culprit(path)
+        fix = _meant_as_text(cls, layers, path, origin)
+        problems.append(Problem(path, found.message, tuple(found.nearest), origin, fix))
     return problems
+
+
+def _meant_as_text(cls: type[Any], layers: Layers, path: KeyPath, origin: Origin | None) -> str | None:
+    """How a value is written as text, where a word that reads as a number, a date or the like would then fit."""
+    if origin is None or origin.kind not in (OriginKind.SET, OriginKind.ENVIRONMENT):
+        return None
+    word = origin.name.partition("=")[2]
+    written: KeyPath = path[:1]
+    if origin.kind is OriginKind.SET:
+        try:
+            written, word = split_key_path(origin.name.removeprefix("--set "))
+        except ValueError:
+            return None
+        word = word.removeprefix("=")
+    if written != path or not _holds_no_text(layers.fields, path):
+        return None
+    fields = _replaced(layers.fields, path, word.strip())
+    if any(tuple(found.path) == path for found in validation_problems(cls, fields)):
+        return None
+    return f"as text it is {as_text(origin.name, word.strip())}"
+
+
+def _holds_no_text(node: Any, path: KeyPath) -> bool:
+    """Whether there is a value at a key path, and it is no text."""
+    for key in path:
+        if not isinstance(node, dict) or key not in node:
+            return False
+        node = node[key]
+    return not isinstance(node, str)
+
+
+def _replaced(node: Any, path: KeyPath, value: Any) -> Any:
+    """A copy of a table with another value at a key path."""
+    return {**node, path[0]: _replaced(node[path[0]], path[1:], value)} if path else value
 
 
 def schedules_of(layers: Layers) -> tuple[dict[str, Any] | None, list[Problem]]:

@@ -12,7 +12,7 @@ from nitro_cli.errors import ConfigError, nearest
 from nitro_cli.experiment import FieldKind, config_metadata, device_array, fields_of_kind
 from nitro_cli.run.parts import Parts
 
-__all__ = ["checked_values", "device_field"]
+__all__ = ["checked_values", "device_field", "no_attribute"]
 
 
 def checked_values(parts: Parts, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -31,6 +31,24 @@ def checked_values(parts: Parts, values: Mapping[str, Any]) -> dict[str, np.ndar
             )
     taken = parts.experiment.replace(**values)
     return {name: _checked(name, getattr(taken, name), parts.device[name]) for name in values}
+
+
+def no_attribute(handle: type[Any], parts: Parts, name: str) -> ConfigError:
+    """The error for an assignment to what is no attribute of a handle: it would be taken and do nothing."""
+    e, cls = parts.experiment, type(parts.experiment)
+    if name in fields_of_kind(cls, FieldKind.DEVICE):
+        why, fix = "a Device field of a live handle is set by a call", f"nitro.set_device({name}=...)"
+    elif name in config_metadata(cls):
+        why, fix = "a handle's values are settled when it is built", f"a new handle: Nitro(e.replace({name}=...))"
+    elif hasattr(handle, name):
+        why, fix = "it is read, or called", None
+    else:
+        device = fields_of_kind(cls, FieldKind.DEVICE)
+        why = f"neither the handle nor {type(e).__name__} has it"
+        fix = "Device fields are set by nitro.set_device(name=...)"
+        known = [*vars(handle), *config_metadata(cls), *device]
+        return ConfigError(f"{name} cannot be assigned to a handle", why=why, fix=fix, nearest=nearest(name, known))
+    return ConfigError(f"{name} cannot be assigned to a handle", why=why, fix=fix)
 
 
 def _checked(name: str, value: Any, current: jax.Array) -> np.ndarray:

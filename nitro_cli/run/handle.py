@@ -21,7 +21,7 @@ from nitro_cli.programs import Program, TrainState, check_compile_options, compi
 from nitro_cli.registry import Resolved, from_preset, resolved_of
 from nitro_cli.run.call_words import CALL_WORDS, check_knobs
 from nitro_cli.run.carry import initial_carry
-from nitro_cli.run.device_fields import checked_values, device_field
+from nitro_cli.run.device_fields import checked_values, device_field, no_attribute
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.handle_text import handle_html, handle_line, handle_rich, handle_text
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
@@ -75,6 +75,8 @@ class Nitro:
     Everything is resolved here; a later edit of a hook changes nothing on this handle. `carry` is the whole training
     state, `carry.opt` the optimizer's: like `params`, its arrays are deleted by the next `train()`.
     """
+
+    _built = False
 
     def __init__(
         self,
@@ -132,6 +134,12 @@ class Nitro:
         self.history.monitor = self.parts.selection
         self.evaluator = Evaluator(self.parts, self.compile)
         self.checkpoint_source: str | None = source.text if source is not None else None
+        self._built = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._built and name not in self.__dict__ and not name.startswith("_"):
+            raise no_attribute(type(self), self.parts, name)
+        super().__setattr__(name, value)
 
     @classmethod
     def from_preset(cls, experiment: type[Experiment], name: str, **keywords: Any) -> Nitro:

@@ -33,6 +33,16 @@ def render(
 ) -> list[Path]:
     """See `Nitro.render`."""
     e = nitro.experiment
+    if isinstance(batch, str):
+        raise ConfigError(
+            f"{batch!r} is no batch, which is what render takes first", fix=f"nitro.render(split={batch!r})"
+        )
+    if batch is not None and not isinstance(batch, Mapping):
+        raise ConfigError(
+            f"a {type(batch).__name__} is no batch",
+            why="a batch is a mapping of fields, batch first",
+            fix="nitro.render({'x': array}), or nitro.render(split='val')",
+        )
     if not has_hook(e, "visualize"):
         raise ConfigError(
             f"{type(e).__name__} has no `visualize` hook",

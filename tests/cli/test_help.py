@@ -95,3 +95,23 @@ def test_the_light_commands_load_neither_jax_nor_numpy_nor_pydantic(trained, env
     done = subprocess.run(command, env=env, cwd=trained, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (["train", "Probe", "--width", "3"], "--set width=3"),
+        (["train", "Probe", "--width=3"], "--set width=3"),
+        (["resume", "--noise", "-1.5"], "--set noise=-1.5"),
+        (["evaluate", "runs/Probe", "--early-stop", "a b"], "--set 'early_stop=a b'"),
+        (["show", "Probe", "--width", "--json"], "--set width=VALUE"),
+    ],
+)
+def test_an_unknown_option_says_how_a_field_is_set(nitro, words, fix):
+    refused = nitro(*words)
+    assert refused.exit_code == 2
+    assert f"`{fix}`" in refused.stderr
+
+
+def test_a_command_without_fields_says_nothing_of_them(nitro):
+    assert "--set" not in nitro("runs", "--width", "3").stderr

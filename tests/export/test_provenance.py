@@ -49,6 +49,19 @@ def test_a_clean_tree_gives_its_commit(tmp_path: Path, sources: Path) -> None:
     assert not (path / "working-tree.patch").exists()
 
 
+def test_a_tree_that_git_refuses_for_its_owner_is_told_with_gits_reason_and_remedy(
+    tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.warns(NitroWarning) as warned:
+        _, entries = exported(tmp_path, provenance_root=sources)
+    (told,) = [str(w.message) for w in warned if "names no commit" in str(w.message)]
+    assert "detected dubious ownership" in told
+    assert f"git config --global --add safe.directory {sources}" in told
+    assert "in no git work tree" not in told
+    assert entries["repository"] == "none: git refused the work tree"
+
+
 def test_the_patch_of_a_dirty_tree_gives_back_the_exact_sources(tmp_path: Path, sources: Path) -> None:
     (sources / "model.py").write_text("width = 2\r\nname = 'ü'\n")
     (sources / "table.bin").write_bytes(bytes(range(255, -1, -1)))

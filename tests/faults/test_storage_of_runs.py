@@ -131,7 +131,7 @@ def test_a_disk_that_fills_during_the_run_keeps_what_was_committed_and_the_run_g
 
     def filling(self: Any, acc: Any, split: str) -> Any:
         if Subject.validations == 1:
-            nitro.recorder_wait()
+            nitro._session.recorder.store.wait()
             with open(small_disk / "filler", "wb", buffering=0) as filler:
                 try:
                     while filler.write(bytes(4096)):
@@ -142,7 +142,6 @@ def test_a_disk_that_fills_during_the_run_keeps_what_was_committed_and_the_run_g
 
     monkeypatch.setattr(Subject, "finalize_metrics", filling)
     nitro: Any = Nitro(Subject(), run_dir=str(small_disk))
-    nitro.recorder_wait = lambda: nitro._session.recorder.store.wait()
     with pytest.raises(StorageError, match=r"disk is full|could not be written"):
         nitro.train()
     assert [entry.step for entry in read_manifest(small_disk).entries] == [5, 8]

@@ -1,14 +1,18 @@
 """The grammar of `--set` and `--unset`."""
 
 import datetime
+import shlex
+from pathlib import Path
+from typing import Literal
 
 import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nitro_cli import Experiment, Host
 from nitro_cli.errors import ConfigError
-from nitro_cli.registry import parse_set, parse_unset, parse_value
+from nitro_cli.registry import parse_set, parse_unset, parse_value, resolve
 from nitro_cli.registry.overrides import ordered
 
 
@@ -121,3 +125,33 @@ def test_a_bare_word_is_a_string(word):
     if word in ("inf", "nan"):
         return
     assert parse_value(word, "x") == expected
+
+
+class Tagged(Experiment):
+    tag: Host[str] = ""
+    choice: Host[Literal["1", "2"]] = "1"
+    place: Host[Path] = Path()
+    count: Host[int] = 1
+
+
+@pytest.mark.parametrize("word", ["1e5", "true", "1", "2024-01-01", "12:00:00", "[1]", "[a]", "{ a = 1 }"])
+def test_a_word_that_is_no_text_says_how_a_text_field_gets_it(word):
+    with pytest.raises(ConfigError) as refused:
+        resolve(Tagged, sets=[f"tag={word}"])
+    expected = f"--set 'tag=\"{word}\"'"
+    assert expected in refused.value.fix
+    given = shlex.split(expected)[1]
+    assert resolve(Tagged, sets=[given]).experiment.tag == word
+
+
+def test_a_choice_and_a_path_say_it_too_and_a_number_does_not():
+    for field in ("choice", "place"):
+        with pytest.raises(ConfigError) as refused:
+            resolve(Tagged, sets=[f"{field}=2"])
+        assert f"--set '{field}=\"2\"'" in refused.value.fix
+    with pytest.raises(ConfigError) as refused:
+        resolve(Tagged, env={"NITRO_RUN_DIR": "2024"})
+    assert "NITRO_RUN_DIR='\"2024\"'" in refused.value.fix
+    with pytest.raises(ConfigError) as refused:
+        resolve(Tagged, sets=["count=1.5"])
+    assert "--set" not in refused.value.fix
