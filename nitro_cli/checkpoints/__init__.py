@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.disk import check_disk, disk_need
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
+    from nitro_cli.checkpoints.json_text import plain_meta
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import read_manifest
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.rebuilding import rescan
     from nitro_cli.checkpoints.reconcile import unlisted_runs, warn_about_unlisted
     from nitro_cli.checkpoints.record import (
-        Record,
+        CheckpointRecord,
         RecordInfo,
         checkpoint_info,
+        load_checkpoint,
         read_record,
         record_info,
         verify_record,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
-    from nitro_cli.checkpoints.sources import resolve_resume, resolve_source
+    from nitro_cli.checkpoints.sources import named_pair, resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
     from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs
     from nitro_cli.checkpoints.verification import Verification, verify
@@ -44,13 +46,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayPieces",
     "AverageRef",
+    "CheckpointRecord",
     "CheckpointRef",
     "LeafSpec",
     "Manifest",
     "ManifestEntry",
     "PartWriter",
     "Prunable",
-    "Record",
     "RecordInfo",
     "Retention",
     "RunInfo",
@@ -66,7 +68,10 @@ __all__ = [
     "disk_need",
     "host_arrays",
     "latest_entry",
+    "load_checkpoint",
     "load_with_fallback",
+    "named_pair",
+    "plain_meta",
     "prune",
     "quarantine",
     "quarantined_records",
@@ -99,19 +104,23 @@ __getattr__, __dir__ = lazy_names(
         "disk": "check_disk disk_need",
         "entries": "Manifest ManifestEntry RunInfo latest_entry",
         "fallback": "load_with_fallback quarantine without_quarantine",
+        "json_text": "plain_meta",
         "leaves": "LeafSpec host_arrays record_bytes",
         "locks": "run_in_use run_is_locked",
         "manifest": "read_manifest",
         "names": "quarantined_records record_name",
         "pieces": "ArrayPieces",
         "pruning": "Prunable prune",
-        "record": "Record RecordInfo checkpoint_info read_record record_info verify_record write_record",
+        "record": (
+            "CheckpointRecord RecordInfo checkpoint_info load_checkpoint read_record record_info verify_record "
+            "write_record"
+        ),
         "references": "AverageRef CheckpointRef",
         "rebuilding": "rescan",
         "reconcile": "unlisted_runs warn_about_unlisted",
         "retention": "Retention",
         "shared_record": "PartWriter WrittenPart",
-        "sources": "resolve_resume resolve_source",
+        "sources": "named_pair resolve_resume resolve_source",
         "store": "RunStore",
         "summaries": "RunSummary best_entry runs",
         "differences": "tree_difference",

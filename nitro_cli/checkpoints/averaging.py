@@ -11,7 +11,7 @@ from nitro_cli.text import user_path
 
 from .differences import tree_difference
 from .leaves import LeafSpec, dtype_of
-from .record import Record, read_record, record_info, write_record
+from .record import CheckpointRecord, read_record, record_info, write_record
 from .references import AverageRef
 from .sources import resolve_source
 
@@ -25,7 +25,7 @@ __all__ = ["average", "average_checkpoints"]
 _SHOWN_LEAVES = 5
 
 
-def average(refs: AverageRef, *, ema: bool = False) -> Record:
+def average(refs: AverageRef, *, ema: bool = False) -> CheckpointRecord:
     """Average the weights of the checkpoints that `refs` names.
 
     The sum is kept in float64 (complex128 for complex leaves) on the host, one checkpoint in memory at a time, and
@@ -65,7 +65,7 @@ def average(refs: AverageRef, *, ema: bool = False) -> Record:
         "state": refs.state.entry.path if refs.state.entry else str(refs.state.path),
         "weights": "ema" if ema else "raw",
     }
-    return Record(meta, {**params, **base.arrays})
+    return CheckpointRecord(meta, {**params, **base.arrays})
 
 
 def _check_trees(paths: Sequence[Path], prefix: str) -> None:
@@ -138,7 +138,7 @@ def average_checkpoints(
     metric: str | None = None,
     mode: str | None = None,
     ema: bool = False,
-) -> Record:
+) -> CheckpointRecord:
     """Average checkpoints of a run, and write the result as an ordinary record when asked.
 
     Args:

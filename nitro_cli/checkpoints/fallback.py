@@ -15,7 +15,7 @@ from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarni
 from .entries import Manifest, ManifestEntry, latest_entry
 from .manifest import load_manifest, update_manifest
 from .rebuilding import quarantine_path
-from .record import Record, read_record
+from .record import CheckpointRecord, read_record
 from .references import CheckpointRef
 
 __all__ = ["load_with_fallback", "quarantine", "without_quarantine"]
@@ -38,7 +38,7 @@ def without_quarantine() -> Iterator[None]:
 
 def load_with_fallback(
     ref: CheckpointRef, *, prefixes: Iterable[str] | None = None
-) -> tuple[Record, CheckpointRef, int]:
+) -> tuple[CheckpointRecord, CheckpointRef, int]:
     """Load a checkpoint, verified.
 
     When `ref` was named as a run's latest and does not verify, the next older one is taken, with a warning that says

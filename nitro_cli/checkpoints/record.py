@@ -25,14 +25,23 @@ from .leaves import ARRAYS, LeafSpec, host_arrays, join_leaves, split_leaves
 from .names import contained_path
 from .transient import storage_error, with_retry
 
-__all__ = ["Record", "RecordInfo", "checkpoint_info", "read_record", "record_info", "verify_record", "write_record"]
+__all__ = [
+    "CheckpointRecord",
+    "RecordInfo",
+    "checkpoint_info",
+    "load_checkpoint",
+    "read_record",
+    "record_info",
+    "verify_record",
+    "write_record",
+]
 
 RECORD_FILE = "record.json"
 
 
 @dataclass(slots=True)
-class Record:
-    """Everything a checkpoint holds.
+class CheckpointRecord:
+    """Everything a checkpoint holds, as host values.
 
     Attributes:
         meta: JSON values, as they were saved (tuples come back as lists).
@@ -331,7 +340,7 @@ def _damaged_at(info: RecordInfo, name: str, why: str) -> IntegrityError:
     return error
 
 
-def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str] | None = None) -> Record:
+def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str] | None = None) -> CheckpointRecord:
     """Load a checkpoint, verified.
 
     Args:
@@ -344,7 +353,7 @@ def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str
         CheckpointNotFoundError, IncompatibleError, StorageError: as `record_info`.
     """
     if not arrays:
-        return Record(record_info(path).meta)
+        return CheckpointRecord(record_info(path).meta)
     try:
         return _read_verified(path, prefixes)
     except (IntegrityError, StorageError) as error:
@@ -354,7 +363,11 @@ def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str
         raise _no_checkpoint(Path(path), "it was deleted while it was read") from error
 
 
-def _read_verified(path: Path | str, prefixes: Iterable[str] | None) -> Record:
+load_checkpoint = read_record
+"""Its name outside this room."""
+
+
+def _read_verified(path: Path | str, prefixes: Iterable[str] | None) -> CheckpointRecord:
     info = verify_record(path)
     chosen = tuple(prefixes) if prefixes is not None else ("",)
     specs = {leaf: spec for leaf, spec in info.leaves.items() if leaf.startswith(chosen)}
@@ -370,4 +383,4 @@ def _read_verified(path: Path | str, prefixes: Iterable[str] | None) -> Record:
         except (ValueError, KeyError) as error:
             raise _damaged_at(info, store, f"orbax cannot read it: {error}") from error
 
-    return Record(info.meta, join_leaves(specs, read, str(info.path)))
+    return CheckpointRecord(info.meta, join_leaves(specs, read, str(info.path)))

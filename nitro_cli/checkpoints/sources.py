@@ -31,7 +31,7 @@ from .references import AverageRef, CheckpointRef
 from .retention import warn_about_mixed
 from .summaries import RunSummary, best_entry, summarize
 
-__all__ = ["resolve_resume", "resolve_source"]
+__all__ = ["named_pair", "resolve_resume", "resolve_source"]
 
 What = Literal["weights", "resume"]
 _PAIR = re.compile(r"(latest|all|[0-9a-fA-F]{1,8}):(.+)", re.DOTALL)
@@ -57,16 +57,26 @@ def resolve_source(
         RunNotFoundError, CheckpointNotFoundError: nothing of that name; the directory and its runs are named.
         IntegrityError, IncompatibleError, StorageError: the manifest or the record cannot be read.
     """
+    pair = named_pair(spec, what)
+    if pair is None:
+        return _path_source(os.path.expanduser(os.fspath(spec)), spec, what)
+    return _pair_source(*pair, user_path(root), metric, mode)
+
+
+def named_pair(spec: Any, what: What = "weights") -> tuple[str, Any] | None:
+    """The run and the checkpoint (`latest`, `best` or an `Average`) that a value names; None for a path.
+
+    Raises:
+        ConfigError: the value has no such form; the form to use instead is named.
+    """
     if isinstance(spec, (str, os.PathLike)):
-        text = os.path.expanduser(os.fspath(spec))
-        matched = _PAIR.fullmatch(text) if isinstance(spec, str) else None
+        matched = _PAIR.fullmatch(spec) if isinstance(spec, str) else None
         if matched is None:
-            return _path_source(text, spec, what)
+            return None
         spec = (matched[1], matched[2])
     if not (isinstance(spec, (tuple, list)) and len(spec) == 2):
         raise _no_form(spec, what)
-    run, checkpoint = _checked_pair(spec[0], spec[1], what)
-    return _pair_source(run, checkpoint, user_path(root), metric, mode)
+    return _checked_pair(spec[0], spec[1], what)
 
 
 def resolve_resume(

@@ -29,10 +29,21 @@ def open_handle(output: Output, target: Target, *, data: Any = None) -> Nitro:
 
 def _wants_ema(target: Target) -> bool:
     """Whether the checkpoint has an average of its weights, and nothing asks for the raw ones."""
-    if target.checkpoint is None or target.resolved.experiment.eval_weights == "raw":
+    e = target.resolved.experiment
+    if e.eval_weights == "raw":
         return False
-    from nitro_cli.checkpoints import record_info
+    from nitro_cli.checkpoints import named_pair, record_info
 
+    if target.checkpoint is None:
+        from nitro_cli.experiment import own_store
+
+        store = own_store(e.checkpointer)
+        pair = named_pair(target.weights) if store is not None and target.weights is not None else None
+        if store is None or pair is None:
+            return False
+        from nitro_cli.run import load_own
+
+        return any(leaf.startswith("ema/") for leaf in load_own(store, *pair)[0].arrays)
     try:
         info = record_info(target.checkpoint)
     except CheckpointNotFoundError:

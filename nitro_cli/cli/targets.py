@@ -165,7 +165,7 @@ def _from_experiment(
         )
     ref = find_weights(resolved, weights)
     found = getattr(ref, "path", None)
-    return Target(resolved, weights, getattr(ref, "run", None), found, f"weights {ref}")
+    return Target(resolved, weights, getattr(ref, "run", None), found, f"weights {ref or weights}")
 
 
 def run_root(resolved: Resolved) -> Path:
@@ -173,11 +173,16 @@ def run_root(resolved: Resolved) -> Path:
     return Path(resolved.experiment.run_dir or HOME / resolved.cls.__name__)
 
 
-def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef:
-    """The checkpoint, or the average of several, that a `--weights` names."""
-    from nitro_cli.checkpoints import resolve_source
-    from nitro_cli.experiment import selection_of
+def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef | None:
+    """The checkpoint, or the average of several, that a `--weights` names.
 
+    None where the experiment's own checkpointer knows it.
+    """
+    from nitro_cli.checkpoints import named_pair, resolve_source
+    from nitro_cli.experiment import own_store, selection_of
+
+    if own_store(resolved.experiment.checkpointer) is not None and named_pair(weights) is not None:
+        return None
     metric, mode = selection_of(resolved.experiment) or (None, None)
     return resolve_source(weights, run_root(resolved), metric=metric, mode=mode)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
     from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
-    from .judging import monitor_of, selection_of
+    from .judging import monitor_of, own_store, selection_of
     from .kinds import Device, FieldKind, GraphConst, Host
     from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
@@ -115,6 +115,7 @@ __all__ = [
     "host_view",
     "monitor_of",
     "narrowed_dtype",
+    "own_store",
     "parse_duration",
     "parse_schedules",
     "parse_selector",
@@ -138,7 +139,7 @@ __getattr__, __dir__ = lazy_names(
         "experiment": "KNOBS Experiment set_preset_loader validation_problems",
         "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook sanitize_metric_name",
         "identity": "check_graphconst check_knob_kinds graphconst_fingerprint",
-        "judging": "monitor_of selection_of",
+        "judging": "monitor_of own_store selection_of",
         "kinds": "Device FieldKind GraphConst Host",
         "knobs": "EMA Checkpointer EarlyStopping EvalWeights Monitor parse_duration",
         "loggers": "JSONLogger MLflowLogger Tee TensorBoardLogger TrackioLogger WandbLogger",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from nitro_cli.errors import ConfigError
+
 from .hooks import has_hook
 from .knobs import Checkpointer, Monitor
+from .protocols import CheckpointStore
 
-__all__ = ["monitor_of", "selection_of"]
+__all__ = ["monitor_of", "own_store", "selection_of"]
 
 
 def monitor_of(e: Any) -> Monitor | None:
@@ -20,6 +23,11 @@ def monitor_of(e: Any) -> Monitor | None:
     return Monitor("loss", "min") if not has_hook(e, "metrics") or e.eval_loss else None
 
 
+def own_store(checkpointer: Any) -> CheckpointStore | None:
+    """A checkpointer of the experiment's own; None where it is nitro's, or there is none."""
+    return None if checkpointer is None or isinstance(checkpointer, Checkpointer) else checkpointer
+
+
 def selection_of(e: Any) -> Monitor | None:
     """What `best` means for the checkpoints of an experiment: the checkpointer's own metric, or else the monitor.
 
@@ -28,5 +36,11 @@ def selection_of(e: Any) -> Monitor | None:
     rule = e.checkpointer
     if isinstance(rule, Checkpointer):
         return rule.watched(monitor_of(e))
-    metric, mode = getattr(rule, "metric", None), getattr(rule, "mode", None)
-    return monitor_of(e) if metric is None or mode is None else Monitor(metric, mode)
+    metric: Any = getattr(rule, "metric", None)
+    mode: Any = getattr(rule, "mode", None)
+    if (metric is None) != (mode is None):
+        raise ConfigError(
+            f"the checkpointer {type(rule).__name__} has metric {metric!r} and mode {mode!r}",
+            fix="give it both, or neither to follow the run's monitor",
+        )
+    return monitor_of(e) if metric is None else Monitor(metric, mode)

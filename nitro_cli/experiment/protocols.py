@@ -43,20 +43,31 @@ class Logger(Protocol):
 
 @runtime_checkable
 class CheckpointStore(Protocol):
-    """Keeps checkpoints somewhere, not necessarily in a file system."""
+    """Keeps checkpoints somewhere, not necessarily in a file system, and rotates them as it likes.
+
+    It may also have `metric` and `mode`, to be given scores of another metric than the run's monitor.
+    """
 
     def save(self, record: Any, *, epoch: int, step: int, score: float | None) -> Any:
-        """Keep one record."""
+        """Keep one `CheckpointRecord`, or return False to decline it.
+
+        Called in the training loop after each epoch, and for each resume point.
+
+        Args:
+            record: `meta`, plain JSON data, and `arrays`, path text to numpy array; neither changes any more.
+            epoch, step: where training stands.
+            score: the epoch's value of the metric; None for a resume point and without validation.
+        """
         ...
 
     def load(self, source: Any) -> Any:
-        """Give a record back."""
+        """Give back the `CheckpointRecord` that a `find_...` named, `meta` and `arrays` as they were."""
         ...
 
     def find_latest(self) -> Any:
-        """The source of the newest record, or None."""
+        """What to give `load` for the newest record, resume points included; None when there is none."""
         ...
 
     def find_best(self) -> Any:
-        """The source of the best record, or None."""
+        """What to give `load` for the record with the best score; None when there is none."""
         ...

@@ -65,6 +65,11 @@ class Selector:
         """
         return True
 
+    @classmethod
+    def selects(cls) -> bool:
+        """Whether the class has a `select` of its own."""
+        return cls.select is not Selector.select
+
     @property
     def ranks(self) -> bool:
         """Whether the rule orders entries by their score."""
@@ -91,6 +96,9 @@ def _text_or_instance(cls: type) -> CoreSchema:
         if not isinstance(value, cls):
             shown = {"given": repr(value), "name": cls.__name__}
             raise PydanticCustomError("selector", "{given} is not a {name}, such as 'last(3)'", shown)
+        if isinstance(value, Selector) and not value.selects():
+            given = {"given": type(value).__name__}
+            raise PydanticCustomError("selector", "{given} is no selector: it has no select()", given)
         return value
 
     text = core_schema.plain_serializer_function_ser_schema(str, when_used="json")
@@ -286,6 +294,8 @@ class Average:
     def __post_init__(self) -> None:
         if not isinstance(self.selector, Selector):
             raise ConfigError(f"Average takes a selector, such as Last(10), got {self.selector!r}")
+        if not self.selector.selects():
+            raise ConfigError(f"{type(self.selector).__name__} is no selector: it has no select()")
         if self.state not in (None, "best", "latest"):
             raise ConfigError(f"the state of Average is 'best' or 'latest', got {self.state!r}")
 

@@ -115,4 +115,10 @@ def _plugins() -> list[EntryPoint]:
 def _checked(backend: Any, name: str) -> ExportBackend:
     if not callable(getattr(backend, "write", None)):
         raise ConfigError(f"the export backend {name} has no method `write`", fix="define write(self, job) -> Path")
+    if not isinstance(getattr(backend, "suffix", None), str):
+        raise ConfigError(
+            f"the export backend {name} has no attribute `suffix`",
+            why="it is what the artefact's name ends in",
+            fix='suffix = ".ext", or "" for a directory',
+        )
     return backend

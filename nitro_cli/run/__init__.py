@@ -8,6 +8,7 @@ from nitro_cli.lazy_names import lazy_names
 from nitro_cli.run.devices import DeviceReport, setup_devices
 from nitro_cli.run.facts import fields_by_kind, versions
 from nitro_cli.run.handle import Nitro, set_exporter, train
+from nitro_cli.run.own_store import load_own
 from nitro_cli.run.phases import Phase, PhaseName, register_phase_monitor, unregister_phase_monitor
 from nitro_cli.run.progress import (
     Reporter,
@@ -19,7 +20,6 @@ from nitro_cli.run.progress import (
 from nitro_cli.run.report import Band, SetupReport
 from nitro_cli.run.signals import NothingToSave, set_leave, signals, stop_again
 from nitro_cli.run.snapshot import flatten, unflatten
-from nitro_cli.run.stopping import StopRule
 
 if TYPE_CHECKING:
     from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
@@ -39,10 +39,10 @@ __all__ = [
     "ProgramUse",
     "Reporter",
     "SetupReport",
-    "StopRule",
     "dry_run",
     "fields_by_kind",
     "flatten",
+    "load_own",
     "profile",
     "progress_counter",
     "progress_note",

@@ -15,11 +15,11 @@ import numpy as np
 from nitro_cli.data import release_splits
 from nitro_cli.distributed import main_first, watched
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
-from nitro_cli.experiment import Experiment, selection_of
+from nitro_cli.experiment import Experiment, own_store, selection_of
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
 from nitro_cli.registry import Resolved, from_preset, resolved_of
-from nitro_cli.run.call_words import CALL_WORDS, check_knobs
+from nitro_cli.run.call_words import CALL_WORDS, check_knobs, told_to
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.device_fields import checked_values, device_field, no_attribute
 from nitro_cli.run.evaluation import Evaluator
@@ -57,7 +57,7 @@ class Nitro:
         e: the experiment; as a `Resolved`, with its schedules, its preset and the origin of each value.
         data: named splits in the place of `build_data`; `{}` builds none (serving, export).
         weights: where the initial parameters come from: a checkpoint path, `"run:checkpoint"`, a pair, an `Average`
-            pair, or a live handle.
+            pair, or a live handle. A pair names the run by its id, by `"latest"`, or by the live handle that wrote it.
         resume: the checkpoint to continue exactly, named the same way, or `"auto"`.
         w0: what `decay_anchor = "w0"` means: `"build_model"`, `"weights"` or a parameter tree.
         restore_optimizer: with `weights`, take its optimizer state as well.
@@ -66,6 +66,8 @@ class Nitro:
         schedules: replaces the experiment's schedules whole.
         compile_options: XLA options for every program.
         preset: the name of the preset that `e` was built from.
+        run_ref: a list to append the handle to, or a function to call with it, once it is built: `train(e, ...)`
+            returns only when the training is over.
         **knobs: any run knob, in the place of the experiment's field for this run; `max_time` for this call alone.
 
     Raises:
@@ -92,9 +94,11 @@ class Nitro:
         schedules: Mapping[str, Any] | None = None,
         compile_options: Mapping[str, Any] | None = None,
         preset: str | None = None,
+        run_ref: Callable[[Nitro], object] | list[Any] | None = None,
         **knobs: Any,
     ) -> None:
         check_knobs(knobs)
+        tell = told_to(run_ref)
         setup_cache()
         self._given = _resolved(e, schedules, preset)
         resolved = self._given.with_values(knobs) if knobs else self._given
@@ -117,7 +121,12 @@ class Nitro:
         self._code = CodeSnapshot(resolved.cls)
         with watched(), main_first():
             source = load_source(
-                weights, resume, root=self.run_dir, selection=selection_of(configured), load_ema=load_ema
+                weights,
+                resume,
+                root=self.run_dir,
+                selection=selection_of(configured),
+                store=own_store(configured.checkpointer),
+                load_ema=load_ema,
             )
         self.request = Request(
             data=data,
@@ -135,6 +144,7 @@ class Nitro:
         self.evaluator = Evaluator(self.parts, self.compile)
         self.checkpoint_source: str | None = source.text if source is not None else None
         self._built = True
+        tell(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._built and name not in self.__dict__ and not name.startswith("_"):
@@ -168,6 +178,11 @@ class Nitro:
         """
         resolved = self.parts.resolved
         return resolved.taking("max_time", self._given)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The named sources, as `build_data` or `data=` gave them; `train()` releases them at its end."""
+        return dict(self.parts.sources)
 
     @property
     def params(self) -> Any:

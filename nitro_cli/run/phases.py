@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.text import exception_text
 
 __all__ = ["Phase", "PhaseName", "PhaseState", "register_phase_monitor", "unregister_phase_monitor"]
@@ -57,10 +57,23 @@ def register_phase_monitor(monitor: Monitor) -> MonitorHandle:
 
     `step` and `epoch` are None until the first epoch begins. `info` holds `nitro` (None during setup), `logger`,
     `is_main` and, when leaving `Evaluating`, `metrics`. A monitor that raises is warned about once; the run goes on.
+
+    Raises:
+        ConfigError: `monitor` cannot be called.
     """
-    handle = MonitorHandle(monitor, _module_monitors)
+    handle = MonitorHandle(_callable(monitor), _module_monitors)
     _module_monitors.append(handle)
     return handle
+
+
+def _callable(monitor: Any) -> Monitor:
+    if not callable(monitor):
+        raise ConfigError(
+            f"the phase monitor is {type(monitor).__name__}, which cannot be called",
+            fix="give a function of (phase, step, epoch, info), or define `__call__`",
+        )
+    called: Monitor = monitor
+    return called
 
 
 def unregister_phase_monitor(handle: MonitorHandle) -> None:
@@ -78,7 +91,7 @@ class PhaseState:
 
     def register(self, monitor: Monitor) -> MonitorHandle:
         """Add a monitor for this handle alone."""
-        handle = MonitorHandle(monitor, self.monitors)
+        handle = MonitorHandle(_callable(monitor), self.monitors)
         self.monitors.append(handle)
         return handle
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import CheckpointRef, RunStore, best_entry, record_bytes, runs
+from nitro_cli.checkpoints import CheckpointRecord, RunStore, best_entry, plain_meta, record_bytes, runs
 from nitro_cli.distributed import (
     FollowedStore,
     UnwrittenHistory,
@@ -24,7 +24,7 @@ from nitro_cli.distributed import (
     main_says,
     process_count,
 )
-from nitro_cli.experiment import Checkpointer, content_digest
+from nitro_cli.experiment import Checkpointer, content_digest, own_store
 from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import config_text, write_config
 from nitro_cli.run.facts import (
@@ -38,6 +38,7 @@ from nitro_cli.run.facts import (
     versions,
 )
 from nitro_cli.run.identity import source_facts
+from nitro_cli.run.own_store import save_own
 from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from nitro_cli.run.loop import EpochSums
     from nitro_cli.run.restore import Source
 
-__all__ = ["Recorder", "RunPlace", "continued_ref"]
+__all__ = ["Recorder", "RunPlace", "continued_run"]
 
 LOG, HISTORY = "metrics.jsonl", "history.jsonl"
 
@@ -96,20 +97,22 @@ class RunPlace:
     def _open(cls, nitro: Nitro, own_run: str | None) -> RunPlace:
         parts = nitro.parts
         metric, mode = parts.selection or (None, None)
-        words: dict[str, Any] = {"checkpointer": parts.experiment.checkpointer, "metric": metric, "mode": mode}
+        rule = parts.experiment.checkpointer
+        kept = rule if isinstance(rule, Checkpointer) else None
+        words: dict[str, Any] = {"checkpointer": kept, "metric": metric, "mode": mode}
         if own_run is not None:
             return cls(RunStore.reopen(nitro.run_dir, own_run, **words), True, None)
         source = parts.source
         resumed = source if source is not None and source.kind == "resume" else None
-        ref = continued_ref(resumed, nitro.run_dir)
-        if ref is not None:
-            assert ref.run is not None
-            status = next((run.status for run in runs(nitro.run_dir) if run.id == ref.run), None)
-            store = RunStore.reopen(nitro.run_dir, ref.run, ref.entry, **words)
+        continued = continued_run(resumed, nitro.run_dir)
+        if continued is not None:
+            status = next((run.status for run in runs(nitro.run_dir) if run.id == continued), None)
+            entry = resumed.ref.entry if resumed is not None and resumed.ref is not None else None
+            store = RunStore.reopen(nitro.run_dir, continued, entry, **words)
             return cls(store, True, resumed, None if status in ("running", "interrupted") else status)
         parent = None
-        if resumed is not None and resumed.ref is not None:
-            parent = resumed.ref.parent_of_run_in(nitro.run_dir)
+        if resumed is not None:
+            parent = resumed.text if resumed.ref is None else resumed.ref.parent_of_run_in(nitro.run_dir)
         words |= {"experiment": nitro.import_path, "preset": parts.preset, "parent": parent, "seed": parts.seed}
         return cls(RunStore.create(nitro.run_dir, **words), False, resumed)
 
@@ -245,29 +248,32 @@ class Recorder:
         metrics: Mapping[str, Any],
         resume_point: bool,
         stop_reason: str | None = None,
-    ) -> Path | None:
-        """Write a checkpoint of the handle as it is, if the rules keep it.
-
-        Returns:
-            The directory it will be in, or None when nothing was written.
-        """
+    ) -> bool:
+        """Write a checkpoint of the handle as it is, if the rules keep it; returns whether they do."""
         parts = nitro.parts
         checkpointer = parts.experiment.checkpointer
         if checkpointer is None:
-            return None
+            return False
+        own = own_store(checkpointer)
         if not isinstance(self.store, FollowedStore):
             self.write_configuration(nitro)
         metric = parts.selection.metric if parts.selection is not None else None
         score = None
         if not resume_point and metric is not None and metrics:
             score = check_scalar(metrics.get(metric), f"the checkpointer's metric {metric!r}", metrics)
-        if not resume_point and not self._admitted(nitro, score):
-            return None
+        if own is None and not resume_point and not self._admitted(nitro, score):
+            return False
         arrays = record_arrays(nitro.carry, parts.derived)
         if isinstance(self.store, FollowedStore):
-            return self.store.save({}, arrays)
+            if own is None:
+                self.store.save({}, arrays)
+            return True
+        if own is not None:
+            meta = plain_meta({**self._meta(nitro, sums, rules, metrics, stop_reason), "run": self.store.id})
+            record = CheckpointRecord(meta, arrays)
+            return save_own(own, record, epoch=parts.epoch, step=parts.step, score=score)
         name = parts.host_view().checkpoint_filename(epoch=parts.epoch, step=parts.step, metric=metric, score=score)
-        return self.store.save(
+        self.store.save(
             self._meta(nitro, sums, rules, metrics, stop_reason),
             arrays,
             epoch=parts.epoch,
@@ -277,6 +283,7 @@ class Recorder:
             resume_point=resume_point,
             others=begin_with_others,
         )
+        return True
 
     def _admitted(self, nitro: Nitro, score: float | None) -> bool:
         admitted = self.store.admits(nitro.parts.epoch, score, step=nitro.step)
@@ -399,7 +406,10 @@ class Recorder:
         self.history.close()
 
 
-def continued_ref(resumed: Source | None, run_dir: Path) -> CheckpointRef | None:
-    """The record whose run training goes on in: the newest of a run of this very directory; None starts a new run."""
-    ref = resumed.ref if resumed is not None else None
-    return ref if ref is not None and ref.continues(run_dir) else None
+def continued_run(resumed: Source | None, run_dir: Path) -> str | None:
+    """The run of this very directory that training goes on in, from its newest record; None starts a new run."""
+    if resumed is None:
+        return None
+    if resumed.ref is not None:
+        return resumed.ref.run if resumed.ref.continues(run_dir) else None
+    return resumed.run if resumed.run is not None and (run_dir / resumed.run).is_dir() else None

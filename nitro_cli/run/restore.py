@@ -6,26 +6,29 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
 from nitro_cli import checkpoints
 from nitro_cli.checkpoints import (
     AverageRef,
+    CheckpointRecord,
     CheckpointRef,
-    Record,
+    named_pair,
     resolve_resume,
     resolve_source,
     run_in_use,
     run_is_locked,
 )
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, NitroWarning
-from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest
+from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, own_store
 from nitro_cli.optim import accumulator_dtype
+from nitro_cli.run.own_store import load_own
 from nitro_cli.run.snapshot import flatten, named_leaves, unflatten
 
 if TYPE_CHECKING:
+    from nitro_cli.experiment import CheckpointStore
     from nitro_cli.programs import TrainState
     from nitro_cli.run.devices import Placement
     from nitro_cli.run.parts import Parts
@@ -46,27 +49,36 @@ class Source:
         text: what to call it in messages.
         path: the record's directory; None for averages and handles.
         ref: where the record stands in its run, for a resume.
+        run: with a checkpointer of one's own, the run whose latest record it is.
         derived: what `derive` returned where the weights were trained; None where that is not known.
     """
 
     kind: str
-    record: Record
+    record: CheckpointRecord
     text: str
     path: Path | None = None
     ref: CheckpointRef | None = None
+    run: str | None = None
     derived: Mapping[str, Any] | None = None
     averaged_from: Mapping[str, Any] | None = field(default=None)
 
 
 def load_source(
-    weights: Any, resume: Any, *, root: Path, selection: Monitor | None, load_ema: bool = False
+    weights: Any,
+    resume: Any,
+    *,
+    root: Path,
+    selection: Monitor | None,
+    store: CheckpointStore | None = None,
+    load_ema: bool = False,
 ) -> Source | None:
     """Find and read what `weights` or `resume` names; None when neither is given.
 
     Args:
-        weights, resume: the words of `Nitro`.
+        weights, resume: the words of `Nitro`; a pair may name the run by the live handle that wrote it.
         root: the directory of runs.
         selection: what the checkpointer ranks by, which is what `best` means; None goes by the newest score.
+        store: the experiment's own checkpointer, which answers in the place of the directory.
         load_ema: take a live handle's EMA, or average the EMAs.
 
     Raises:
@@ -81,25 +93,32 @@ def load_source(
             why="a resume restores the weights of its own record",
             fix="give resume alone to continue, or weights alone to start a new run from them",
         )
-    metric, mode = selection or (None, None)
-    if resume not in (None, False):
-        ref = resolve_resume(resume, root, metric=metric, mode=mode)
-        if ref is None:
-            return None
-        try:
-            record, used, _ = checkpoints.load_with_fallback(ref)
-        except CheckpointNotFoundError as error:
-            if ref.root is None or ref.run is None or not run_is_locked(ref.root / ref.run):
-                raise
-            # Whoever trains the run rotates its checkpoints away while they are read.
-            raise run_in_use(ref.root / ref.run) from error
-        return Source("resume", record, str(used.path), used.path, used)
-    if weights is None:
+    what: Literal["weights", "resume"] = "resume" if weights is None else "weights"
+    spec = resume if weights is None else weights
+    if spec is None or spec is False:
         return None
-    if hasattr(weights, "carry") and hasattr(weights, "parts"):
-        return _from_handle(weights, load_ema)
+    if _is_handle(spec):
+        if what == "resume":
+            raise ConfigError(
+                "resume was given a live handle",
+                why="what is in memory is no checkpoint",
+                fix='resume=(handle, "latest") continues its run',
+            )
+        return _from_handle(spec, load_ema)
+    if isinstance(spec, tuple | list) and len(spec) == 2 and _is_handle(spec[0]):
+        # The run that the handle wrote, where and by what it wrote it.
+        handle = spec[0]
+        spec, root, selection = (_run_of(handle, what), spec[1]), handle.run_dir, handle.parts.selection
+        store = own_store(handle.parts.experiment.checkpointer)
+    auto = what == "resume" and isinstance(spec, str) and spec == "auto"
+    pair = None if auto else named_pair(spec, what)
+    if store is not None and (auto or pair is not None):
+        return _from_store(store, pair, what)
+    if what == "resume":
+        return _resumed(spec, root, selection)
+    metric, mode = selection or (None, None)
     for look in range(_LOOKS, 0, -1):
-        found = resolve_source(weights, root, metric=metric, mode=mode, what="weights")
+        found = resolve_source(spec, root, metric=metric, mode=mode, what="weights")
         try:
             return _weights_of(found, load_ema)
         except CheckpointNotFoundError:
@@ -109,6 +128,51 @@ def load_source(
     raise AssertionError("unreachable")
 
 
+def _is_handle(value: Any) -> bool:
+    return hasattr(value, "carry") and hasattr(value, "parts")
+
+
+def _run_of(handle: Any, what: str) -> str:
+    if handle.run_id is None:
+        raise CheckpointNotFoundError(
+            f"the handle given in {what} has written no run",
+            where=str(handle.run_dir),
+            why="it was not trained",
+            fix="train it first; weights=handle takes what it holds in memory",
+        )
+    return str(handle.run_id)
+
+
+def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str) -> Source | None:
+    """What the experiment's own checkpointer gives for a pair, or for `resume="auto"`, which has none."""
+    try:
+        record, text = load_own(store, *(pair or ("latest", "latest")))
+    except CheckpointNotFoundError as error:
+        if pair is not None:
+            raise
+        warnings.warn(f'resume="auto": {error.what}, starting fresh', NitroWarning, stacklevel=3)
+        return None
+    if what == "weights":
+        return Source("weights", record, text, derived=_derived(record))
+    continued = record.meta.get("run") if pair is None or pair[1] == "latest" else None
+    return Source("resume", record, text, run=continued)
+
+
+def _resumed(spec: Any, root: Path, selection: Monitor | None) -> Source | None:
+    metric, mode = selection or (None, None)
+    ref = resolve_resume(spec, root, metric=metric, mode=mode)
+    if ref is None:
+        return None
+    try:
+        record, used, _ = checkpoints.load_with_fallback(ref)
+    except CheckpointNotFoundError as error:
+        if ref.root is None or ref.run is None or not run_is_locked(ref.root / ref.run):
+            raise
+        # Whoever trains the run rotates its checkpoints away while they are read.
+        raise run_in_use(ref.root / ref.run) from error
+    return Source("resume", record, str(used.path), used.path, used)
+
+
 def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     if isinstance(found, AverageRef):
         record = checkpoints.average(found, ema=load_ema)
@@ -116,7 +180,7 @@ def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
             "weights", record, str(found), derived=_derived(record), averaged_from=record.meta["averaged_from"]
         )
     record, used, _ = checkpoints.load_with_fallback(found)
-    return Source("weights", record, str(used.path), used.path, used, _derived(record))
+    return Source("weights", record, str(used.path), used.path, used, derived=_derived(record))
 
 
 def _from_handle(handle: Any, load_ema: bool) -> Source:
@@ -130,10 +194,10 @@ def _from_handle(handle: Any, load_ema: bool) -> Source:
     meta["total_steps"] = handle.parts.total_steps
     meta["batch_fields"] = handle.parts.recorded_fields()
     text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
-    return Source("handle", Record(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
+    return Source("handle", CheckpointRecord(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
 
 
-def _derived(record: Record) -> dict[str, Any] | None:
+def _derived(record: CheckpointRecord) -> dict[str, Any] | None:
     values = record.meta.get("derived")
     if values is None:
         return None

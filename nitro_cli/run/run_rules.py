@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nitro_cli.checkpoints import Retention
+from nitro_cli.distributed import process_count
 from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.experiment import (
     Average,
@@ -16,6 +17,7 @@ from nitro_cli.experiment import (
     Experiment,
     Last,
     Monitor,
+    own_store,
     parse_selector,
 )
 from nitro_cli.run.parts import Parts
@@ -74,6 +76,13 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
     if e.early_stop is not None and not has_val:
         raise ConfigError(
             "early stopping without a `val` split", fix="return a val split from build_data, or unset early_stop"
+        )
+    if own_store(e.checkpointer) is not None and e.sharding == "fsdp" and process_count() > 1:
+        raise ConfigError(
+            f"{type(e.checkpointer).__name__} cannot keep parameters that lie in parts over several processes",
+            where="checkpointer",
+            why="no process holds a whole record to give it",
+            fix='use a Checkpointer, or sharding = "replicated"',
         )
     if isinstance(restore_best, Average):
         _check_kept(parts, restore_best, has_val)

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
@@ -14,15 +14,7 @@ from nitro_cli.metrics import check_scalar
 
 _CAUSES = ("", "request", "max_time", "sigusr1", "sigterm", "sigint")
 
-__all__ = ["EarlyStop", "StopRequest", "StopRule"]
-
-
-@runtime_checkable
-class StopRule(Protocol):
-    """Decides after each validated epoch whether to stop. `state()` and `load_state(state)` are optional."""
-
-    def should_stop(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
-        """Return True when `epoch`, whose validation gave `metrics`, is the last."""
+__all__ = ["EarlyStop", "StopRequest"]
 
 
 class EarlyStop:

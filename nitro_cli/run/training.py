@@ -14,18 +14,18 @@ import numpy as np
 
 from nitro_cli.distributed import barrier
 from nitro_cli.errors import HookError, NitroWarning, NotFoundError
-from nitro_cli.experiment import Average, EarlyStopping
+from nitro_cli.experiment import Average, EarlyStopping, StopRule, own_store
 from nitro_cli.metrics import History, check_scalar, encode_row
 from nitro_cli.programs import Program, host_scalars
 from nitro_cli.run.facts import program_facts
 from nitro_cli.run.loop import EpochSums, TrainLoop
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
-from nitro_cli.run.recording import Recorder, RunPlace, continued_ref
+from nitro_cli.run.recording import Recorder, RunPlace, continued_run
 from nitro_cli.run.restore import load_source, with_weights
 from nitro_cli.run.signals import signals
 from nitro_cli.run.step_plan import step_plan
-from nitro_cli.run.stopping import EarlyStop, StopRule
+from nitro_cli.run.stopping import EarlyStop
 from nitro_cli.text import message_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class TrainingSession:
         self._recorder: Recorder | None = None
         self._loop: TrainLoop | None = None
         self._signals = signals(self)
-        if self._ended is not None and own_run is None and continued_ref(nitro.parts.source, nitro.run_dir) is None:
+        if self._ended is not None and own_run is None and continued_run(nitro.parts.source, nitro.run_dir) is None:
             return
         with self._signals.entered_until_error():
             try:
@@ -281,7 +281,7 @@ class TrainingSession:
             resume_point=resume_point,
             stop_reason=stop_reason,
         )
-        if written is not None:
+        if written:
             self._saved_at = (nitro.step, nitro.parts.position)
         if before.name is PhaseName.TRAINING and resume_point:
             nitro.set_phase(before)
@@ -375,9 +375,10 @@ class TrainingSession:
         if self._recorder is None:
             _say("restore_best: there was nothing to train, the weights stay as they are")
             return None
+        store = own_store(nitro.parts.experiment.checkpointer)
         spec = (self.recorder.store.id, "best" if wanted is True else wanted)
         try:
-            source = load_source(spec, None, root=nitro.run_dir, selection=nitro.parts.selection)
+            source = load_source(spec, None, root=nitro.run_dir, selection=nitro.parts.selection, store=store)
         except NotFoundError as error:
             _say(f"restore_best: {error.what}; the final weights stay")
             return None

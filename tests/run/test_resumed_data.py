@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from nitro_cli import ArrayBatches, Checkpointer, Experiment, Nitro, checkpoint_info, read_manifest
-from nitro_cli.checkpoints import Record
+from nitro_cli.checkpoints import CheckpointRecord
 from nitro_cli.data import Split, inspect_split
 from nitro_cli.errors import DataError, IncompatibleError, NitroWarning
 from nitro_cli.run.restore import Source
@@ -141,7 +141,7 @@ def test_a_record_without_facts_of_the_data_goes_on(stopped: Path) -> None:
     (entry,) = read_manifest(stopped).entries
     meta = dict(checkpoint_info(stopped / entry.path).meta)
     del meta["data"]
-    source = Source("resume", Record(meta=meta, arrays={}), "an old record")
+    source = Source("resume", CheckpointRecord(meta=meta, arrays={}), "an old record")
     other: dict[str, Split] = {"train": inspect_split("train", train(101, value=3.0), train=True)}
     check_resumed_data(source, other, accum=1, seed=0)
     with pytest.raises(IncompatibleError, match="accum 1 and 3 batches"):
