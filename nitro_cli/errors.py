@@ -52,8 +52,10 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
-def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
-    """Return up to `limit` of `candidates` that look like `name`, the closest first."""
+def nearest(name: object, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
+    """Return up to `limit` of `candidates` that look like `name`, the closest first; none for what is no text."""
+    if not isinstance(name, str):
+        return ()
     pool = sorted(set(candidates))
     folded = {c.casefold(): c for c in pool}
     close = difflib.get_close_matches(name.casefold(), folded, n=limit, cutoff=0.55)

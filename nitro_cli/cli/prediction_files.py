@@ -147,16 +147,30 @@ def _header(stream: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[An
         raise DataError("this is no numpy array", where=where, why=str(error)) from error
     if dtype.hasobject:
         raise DataError("the array holds Python objects", where=where, why="reading them would run code from the file")
+    if dtype.kind == "V":
+        raise DataError(
+            f"the array holds raw bytes, {dtype.str}",
+            where=where,
+            why="numpy's files do not know bfloat16 and its like: they keep the bits and lose what they mean",
+            fix="save it as float32: array.astype(numpy.float32)",
+        )
     return shape, fortran, dtype
 
 
 class OutputFile:
     """An `.npz` that grows batch by batch and appears under its name only when it is whole.
 
+    Dtypes that numpy's files do not know (bfloat16, the 8-bit floats, 4-bit integers) are written as float32 or int8,
+    which hold them exactly, and that is told.
+
     Args:
         path: the file to write.
         samples: how many rows every array will have.
         force: whether an existing file is replaced.
+
+    Attributes:
+        shapes: shape and dtype of every array written.
+        converted: the dtype that an array was computed in, where the file holds it in another.
 
     Raises:
         ConfigError: the file exists, or its name does not end in `.npz`.
@@ -178,6 +192,8 @@ class OutputFile:
         self.path = path
         self._samples = samples
         self._arrays: dict[str, np.memmap[Any, Any]] = {}
+        self.shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+        self.converted: dict[str, str] = {}
         self._at = 0
 
     def __enter__(self) -> OutputFile:
@@ -194,15 +210,29 @@ class OutputFile:
             if name not in self._arrays:
                 file = self._folder / f"{len(self._arrays)}.npy"
                 shape = (self._samples, *array.shape[1:])
-                self._arrays[name] = np.lib.format.open_memmap(file, "w+", array.dtype, shape)
-            count = len(array)
-            self._arrays[name][self._at : self._at + count] = array
+                dtype = _dtype_in_file(array.dtype)
+                if dtype != array.dtype:
+                    self.converted[name] = array.dtype.name
+                self.shapes[name] = (shape, dtype.name)
+                self._arrays[name] = np.lib.format.open_memmap(file, "w+", dtype, shape)
+            count, held = len(array), self._arrays[name]
+            held[self._at : self._at + count] = array.astype(held.dtype)
         self._at += count
 
-    @property
-    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of every array."""
-        return {name: (array.shape, array.dtype.name) for name, array in self._arrays.items()}
+    def document(self) -> dict[str, dict[str, Any]]:
+        """Every array as JSON values: shape, dtype, and what it was computed in where that is another."""
+        return {
+            name: {"shape": shape, "dtype": dtype}
+            | ({"computed_in": self.converted[name]} if name in self.converted else {})
+            for name, (shape, dtype) in self.shapes.items()
+        }
+
+    def told(self) -> str:
+        """Every array in words, and which are of another dtype than they were computed in."""
+        text = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in self.shapes.items())
+        for name, dtype in self.converted.items():
+            text += f"\n{name} is {dtype}, which .npz files do not know: it is written as {self.shapes[name][1]}"
+        return text
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -222,3 +252,15 @@ class OutputFile:
                 archive.write(str(array.filename), f"{name}.npy")
         raise_if_stopped()
         os.replace(whole, self.path)
+
+
+def _dtype_in_file(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype itself where numpy's files keep it, else the numpy dtype that holds its values exactly."""
+    try:
+        if np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype)) == dtype:
+            return dtype
+    except TypeError:  # a description that numpy itself cannot read back
+        pass
+    if "float" in dtype.name:
+        return np.dtype(np.float32)
+    return np.dtype(np.uint8 if dtype.name.startswith("uint") else np.int8)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .content import content_digest, same_content
     from .device_values import device_array
     from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
-    from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, sanitize_metric_name
+    from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, manual_mode, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
     from .judging import monitor_of, own_store, selection_of
     from .kinds import Device, FieldKind, GraphConst, Host
@@ -113,6 +113,7 @@ __all__ = [
     "graphconst_fingerprint",
     "has_hook",
     "host_view",
+    "manual_mode",
     "monitor_of",
     "narrowed_dtype",
     "own_store",
@@ -137,7 +138,7 @@ __getattr__, __dir__ = lazy_names(
         "content": "content_digest same_content",
         "device_values": "device_array",
         "experiment": "KNOBS Experiment set_preset_loader validation_problems",
-        "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook sanitize_metric_name",
+        "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook manual_mode sanitize_metric_name",
         "identity": "check_graphconst check_knob_kinds graphconst_fingerprint",
         "judging": "monitor_of own_store selection_of",
         "kinds": "Device FieldKind GraphConst Host",

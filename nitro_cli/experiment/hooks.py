@@ -15,6 +15,7 @@ __all__ = [
     "check_hooks",
     "default_no_decay",
     "has_hook",
+    "manual_mode",
     "sanitize_metric_name",
 ]
 
@@ -200,6 +201,23 @@ def has_hook(e: Any, name: str) -> bool:
     return written is not None and written is not getattr(Hooks, name, None)
 
 
+def manual_mode(e: Any) -> bool:
+    """Whether an experiment takes the optimizer step into its own hands; of a class, whether it could.
+
+    Raises:
+        HookError: `manual_training` returned no bool.
+    """
+    if not has_hook(e, "train_step"):
+        return False
+    wanted = isinstance(e, type) or e.manual_training()
+    if not isinstance(wanted, bool):
+        raise HookError(
+            f"`manual_training` returned {type(wanted).__name__}",
+            fix="return True to train by train_step, False to decline while keeping it",
+        )
+    return wanted
+
+
 def check_hooks(e: Any) -> None:
     """Refuse an experiment that lacks a required hook. A `loss` is not asked of one that trains in manual mode.
 
@@ -207,7 +225,7 @@ def check_hooks(e: Any) -> None:
         ConfigError: names every missing hook.
     """
     cls = e if isinstance(e, type) else type(e)
-    manual = has_hook(cls, "train_step") and (isinstance(e, type) or bool(e.manual_training()))
+    manual = manual_mode(e)
     missing = [name for name in REQUIRED_HOOKS if not has_hook(cls, name) and not (manual and name == "loss")]
     if manual and not has_hook(cls, "setup_optimizers"):
         missing.append("setup_optimizers")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
@@ -102,7 +103,9 @@ def expected_outputs(served: Served, sizes: Iterable[int]) -> Expected:
     expected: Expected = {}
     for size in sorted(set(sizes)):
         wire = served.example(size)
-        expected[size] = (wire, {name: np.asarray(v) for name, v in served.function(served.weights, *wire).items()})
+        # As numpy arrays the hooks would compute by numpy's rules of promotion.
+        weights, given = jax.tree.map(jnp.asarray, (served.weights, wire))
+        expected[size] = (wire, {name: np.asarray(v) for name, v in served.function(weights, *given).items()})
     return expected
 
 

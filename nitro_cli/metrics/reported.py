@@ -209,7 +209,8 @@ def _as_array(value: Any, name: str, where: str) -> Any:
             where=where,
             fix="return numbers; other things belong in the logger's `log_other`",
         )
-    return array
+    # The records keep the extended types of ml_dtypes as float64, so the run has them so too.
+    return array.astype(np.float64) if array.dtype.kind == "V" else array
 
 
 def _available(metrics: Mapping[str, Any]) -> str:

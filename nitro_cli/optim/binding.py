@@ -110,7 +110,8 @@ def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule) -> Ke
 def experiment_schedules(e: Any, schedules: Mapping[str, Any] | None, origin: str) -> tuple[dict[str, Any], str]:
     """The schedules that hold for this run, with dotted keys, and where they came from."""
     if schedules is None:
-        return flat_schedules(e.schedules() or {}), "class"
+        own = e.schedules()
+        return flat_schedules({} if own is None else own), "class"
     return flat_schedules(schedules), origin
 
 

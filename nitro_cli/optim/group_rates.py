@@ -103,6 +103,8 @@ def _number(value: Any, what: str) -> float:
         if isinstance(value, bool | str | bytes):
             raise TypeError
         number = float(value)
+    except OverflowError:
+        raise OptimizerError(f"{what} is an integer beyond every float", why="it must be finite") from None
     except (TypeError, ValueError):
         raise OptimizerError(f"{what} is {value!r}", why="it must be a number") from None
     if not math.isfinite(number):

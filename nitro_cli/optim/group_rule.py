@@ -111,7 +111,12 @@ def _factory_rule(group: str, factory: Any, *, level: int) -> GroupRule:
         )
     if not callable(factory):
         raise OptimizerError(f"the optimizer hook returned {type(factory).__name__}", fix="return optax.adam")
-    parameters = inspect.signature(factory).parameters
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        raise OptimizerError(
+            f"the optimizer hook returned {name}, whose arguments cannot be told", where=where, fix="return optax.adam"
+        ) from None
     bound = factory.keywords if isinstance(factory, functools.partial) else {}
     if "learning_rate" in bound:
         raise OptimizerError(

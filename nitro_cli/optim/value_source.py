@@ -204,7 +204,10 @@ def _as_number(value: Any) -> float | None:
     if isinstance(value, bool | str | bytes | complex):
         return None
     if isinstance(value, int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0:
         kind = np.asarray(value).dtype
         if jax.numpy.issubdtype(kind, np.floating) or jax.numpy.issubdtype(kind, np.integer):

@@ -11,6 +11,7 @@ import numpy as np
 
 from nitro_cli.data import FieldSpec, Split
 from nitro_cli.distributed import WatchedDist
+from nitro_cli.errors import HookError
 from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing, selection_of
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel
@@ -24,8 +25,19 @@ TRACED_HOOKS = ("forward", "loss", "train_metrics", "metrics", "train_step")
 
 
 def hook_residency(e: Experiment) -> dict[str, str]:
-    """Where each metric hook runs: `host` or `device`."""
-    return {hook: e.metrics_residency(hook) for hook in ("metrics", "train_metrics")}
+    """Where each metric hook runs: `host` or `device`.
+
+    Raises:
+        HookError: `metrics_residency` returned something else.
+    """
+    found: dict[str, str] = {hook: e.metrics_residency(hook) for hook in ("metrics", "train_metrics")}
+    for hook, where in found.items():
+        if not isinstance(where, str) or where not in ("host", "device"):
+            raise HookError(
+                f"`metrics_residency` returned {where!r} for {hook!r}",
+                fix="return 'host' or 'device', and super().metrics_residency(hook) for a hook that stays where it is",
+            )
+    return found
 
 
 @dataclass

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nitro_cli.data import Split, inspect_split
@@ -18,7 +19,6 @@ from nitro_cli.distributed import WatchedDist, agree, host_array, process_count,
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.experiment import (
     Average,
-    Experiment,
     FieldKind,
     check_graphconst,
     check_hooks,
@@ -28,6 +28,7 @@ from nitro_cli.experiment import (
     graphconst_fingerprint,
     has_hook,
     host_view,
+    manual_mode,
     monitor_of,
     resolve_routing,
 )
@@ -44,8 +45,9 @@ from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import Source, restore_source
 from nitro_cli.run.resumed_data import check_resumed_data
 from nitro_cli.run.run_rules import check_followers, check_rules
+from nitro_cli.text import path_text
 
-__all__ = ["Request", "build_parts", "manual_mode", "manual_optimizers"]
+__all__ = ["Request", "build_parts", "manual_optimizers"]
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,6 @@ _UNKNOWN_HORIZON = 1024
 
 Step = Callable[[str], AbstractContextManager[None]]
 Compiling = Callable[[str], object]
-
-
-def manual_mode(e: Experiment) -> bool:
-    """Whether the experiment takes the optimizer step into its own hands."""
-    if not has_hook(e, "train_step"):
-        return False
-    return bool(e.manual_training())
 
 
 def build_parts(resolved: Resolved, request: Request, step: Step, compiling: Compiling) -> Parts:
@@ -322,9 +317,23 @@ def _held_schedules(parts: Parts) -> Mapping[str, Any] | None:
 
 
 def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:
-    """The optimizer states of manual mode, as the experiment's `setup_optimizers` makes them."""
+    """The optimizer states of manual mode, as the experiment's `setup_optimizers` makes them.
+
+    Raises:
+        HookError: a leaf of theirs is no array.
+    """
     model = BoundModel(parts.model, train=True, key=parts.key)
-    return parts.experiment.setup_optimizers(model, params, state)
+    made = parts.experiment.setup_optimizers(model, params, state)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(made)[0]:
+        try:
+            jnp.asarray(leaf)
+        except (TypeError, ValueError, OverflowError):
+            raise HookError(
+                f"`setup_optimizers` returned a {type(leaf).__name__}" + (f" at {path_text(path)}" if path else ""),
+                why="optimizer states are trees of arrays",
+                fix="return what init gives: optax.adam(1e-3).init(params)",
+            ) from None
+    return made
 
 
 def _build_optimizer(parts: Parts, request: Request) -> None:

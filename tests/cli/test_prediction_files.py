@@ -1,5 +1,6 @@
 """Reading and writing arrays batch by batch."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -42,6 +43,38 @@ def test_a_missing_field_a_wrong_length_and_pickles_are_refused(tmp_path):
     (tmp_path / "c.npz").write_text("no archive")
     with pytest.raises(DataError, match=r"no \.npz"):
         InputFields(tmp_path / "c.npz", ["x"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held"),
+    [
+        ("bfloat16", "float32"),
+        ("float8_e4m3fn", "float32"),
+        ("float8_e5m2", "float32"),
+        ("float8_e8m0fnu", "float32"),
+        ("float4_e2m1fn", "float32"),
+        ("int4", "int8"),
+        ("uint4", "uint8"),
+    ],
+)
+def test_a_dtype_that_numpys_files_do_not_know_is_written_in_one_that_holds_it_and_told(tmp_path, dtype, held):
+    values = np.array([[1, 2], [1, 4]]).astype(getattr(ml_dtypes, dtype))
+    with OutputFile(tmp_path / "out.npz", 4) as file:
+        file.write({"a": values, "b": np.zeros((2, 1))})
+        file.write({"a": values, "b": np.zeros((2, 1))})
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["a"].dtype == held
+        assert found["a"].tolist() == values.astype(np.float64).tolist() * 2
+    assert file.document()["a"] == {"shape": (4, 2), "dtype": held, "computed_in": dtype}
+    assert file.document()["b"] == {"shape": (4, 1), "dtype": "float64"}
+    assert f"a is {dtype}, which .npz files do not know: it is written as {held}" in file.told()
+
+
+def test_an_input_whose_dtype_numpy_lost_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3), ml_dtypes.bfloat16))
+    with pytest.raises(DataError, match=r"raw bytes, \|V2") as caught:
+        InputFields(tmp_path / "a.npz", ["x"])
+    assert "float32" in str(caught.value)
 
 
 def test_an_npy_is_the_one_field_and_two_fields_need_names(tmp_path):

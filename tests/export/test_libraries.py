@@ -59,3 +59,20 @@ def test_a_model_of_a_library_is_exported(tmp_path: Path, build: Any) -> None:
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(nitro.export("onnx", dir=tmp_path))
     np.testing.assert_allclose(session.run(["scores"], {"x": inputs(7)})[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_in_half_precision_is_exported_and_gives_what_predict_gives(tmp_path: Path) -> None:
+    def network(params: Any, state: Any, x: Any) -> Any:
+        return (x.astype(jnp.bfloat16) @ params["w"]) @ params["v"], state
+
+    def build(self: Any, rng: jax.Array) -> Any:
+        a, b = jax.random.split(rng)
+        shapes = {"w": (a, (FEATURES, 16)), "v": (b, (16, CLASSES))}
+        return network, {n: jax.random.normal(k, s).astype(jnp.bfloat16) for n, (k, s) in shapes.items()}, {}
+
+    nitro = Nitro(type("Half", (Scores,), {"build_model": build})(), data={})
+    found = load_bundle(nitro.export(dir=tmp_path))(x=inputs(7))["scores"]
+    wanted = nitro.predict({"x": inputs(7)})
+    assert found.dtype == wanted.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=2**-6, atol=2**-6)
+    assert nitro.export("safetensors", dir=tmp_path).is_file()

@@ -114,12 +114,11 @@ def run(
         with OutputFile(user_path(out), source.samples, force=force) as file:
             for batch in source.batches(batch_size or max(source.samples, 1)):
                 file.write(bundle(**batch))
-            shapes = file.shapes
     if output.json:
-        arrays = {name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in shapes.items()}
-        output.document(bundle=path, input=source.path, output=file.path, samples=source.samples, arrays=arrays)
+        output.document(
+            bundle=path, input=source.path, output=file.path, samples=source.samples, arrays=file.document()
+        )
         return ExitCode.OK
     output.text(str(file.path))
-    told = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in shapes.items())
-    output.note(f"{source.samples} samples: {told}")
+    output.note(f"{source.samples} samples: {file.told()}")
     return ExitCode.OK

@@ -61,17 +61,14 @@ def run(
             nitro = open_handle(output, found, data={})
             with _told_as_trained(output, source, found):
                 _stream(nitro, source, file, min(batch_size, max(source.samples, 1)))
-            shapes = file.shapes
     if output.json:
-        arrays = {name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in shapes.items()}
         output.document(
             experiment=found.resolved.class_name, run=found.run, checkpoint=found.checkpoint or found.weights,
-            input=source.path, output=file.path, samples=source.samples, arrays=arrays,
+            input=source.path, output=file.path, samples=source.samples, arrays=file.document(),
         )  # fmt: skip
         return ExitCode.OK
     output.text(str(file.path))
-    told = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in shapes.items())
-    output.note(f"{source.samples} samples: {told}")
+    output.note(f"{source.samples} samples: {file.told()}")
     return ExitCode.OK
 
 
