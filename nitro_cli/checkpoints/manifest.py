@@ -29,7 +29,7 @@ _LOOKS = 3
 def read_manifest(directory: Path | str) -> Manifest:
     """Read which runs and checkpoints a directory holds, without opening a checkpoint.
 
-    Entries whose checkpoint is gone from the disk are left out, with a warning.
+    Entries whose checkpoint is gone from the disk are left out, with a warning where their run is still there.
 
     Args:
         directory: the directory that several runs share, such as `runs/MnistMLP`.
@@ -53,13 +53,16 @@ def read_manifest(directory: Path | str) -> Manifest:
         # A run at work may have rotated them away between the two looks; then its manifest has changed too.
         if not gone:
             break
-    if gone:
-        shown = ", ".join(entry.path for entry in gone[:3]) + (", ..." if len(gone) > 3 else "")
+    # A run that somebody removed whole is not missed at every reading; `verify` and `rescan` tell of it.
+    missed = [entry for entry in gone if (root / entry.run).is_dir()]
+    if missed:
+        shown = ", ".join(entry.path for entry in missed[:3]) + (", ..." if len(missed) > 3 else "")
         warnings.warn(
-            f"{root / MANIFEST_FILE} lists {len(gone)} checkpoint(s) that are gone from the disk: {shown}",
+            f"{root / MANIFEST_FILE} lists {len(missed)} checkpoint(s) that are gone from the disk: {shown}",
             NitroWarning,
             stacklevel=2,
         )
+    if gone:
         lost = {entry.path for entry in gone}
         manifest = replace(manifest, entries=tuple(e for e in manifest.entries if e.path not in lost))
     return manifest

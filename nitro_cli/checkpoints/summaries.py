@@ -107,13 +107,13 @@ def runs(directory: Path | str) -> list[RunSummary]:
         directory: the directory that several runs share, such as `runs/MnistMLP`.
 
     Returns:
-        One summary per run; none for a directory that no run has written to.
+        One summary per run that is there; none for a directory that no run has written to.
 
     Raises:
         RunNotFoundError, IntegrityError, IncompatibleError, StorageError: as `read_manifest`.
     """
     root = user_path(directory)
-    return summarize(root, read_manifest(root))
+    return [summary for summary in summarize(root, read_manifest(root)) if summary.path.is_dir()]
 
 
 def summarize(root: Path, manifest: Manifest) -> list[RunSummary]:

@@ -144,9 +144,10 @@ class TrainLoop:
             self.sums = EpochSums()
         self._enter(position)
         nitro.set_phase(Phase(PhaseName.TRAINING))
-        Progress.call(
-            "begin", "train", (split.batches - position) // self.plan.accum, epoch, parts.experiment.max_epochs
-        )
+        steps, before = split.batches // self.plan.accum, position // self.plan.accum
+        Progress.call("begin", "train", steps, epoch, parts.experiment.max_epochs)
+        if before:  # an epoch that a resume goes on with
+            Progress.call("step", before, None)
         self.burst.pause()
         started = time.perf_counter()
         wait = 0.0

@@ -33,7 +33,10 @@ class Reporter(Protocol):
         """A stretch of `total` units starts (0 when unknown): an epoch's training, or one pass over a split."""
 
     def step(self, n: int, values: Mapping[str, float] | None) -> None:
-        """`n` more units of the stretch are finished; `values` are the newest numbers, if any."""
+        """`n` more units of the stretch are finished; `values` are the newest numbers, if any.
+
+        An epoch that a resume goes on with begins with one call, without values, for the steps that were taken before.
+        """
 
     def end(self, values: Mapping[str, Any] | None) -> None:
         """The stretch is over, however it ended; `values` are its results, if it has any."""

@@ -209,6 +209,7 @@ class Recorder:
             "source": source_facts(type(nitro.parts.experiment)),
             "report": nitro.parts.report.as_json(),
             "programs": {name: program_facts(program) for name, program in nitro.programs.items()},
+            "stop_cause": nitro.stop_cause,
         }
         self.store.write_info(document)
 
@@ -358,12 +359,13 @@ class Recorder:
         path = str(nitro.run_dir / chosen.path)
         return {"score": chosen.score, "metric": metric, "mode": mode, "checkpoint": path, "epoch": chosen.epoch}
 
-    def close(self, status: str | None) -> None:
+    def close(self, status: str | None, asked: Nitro | None = None) -> None:
         """Wait for the last write, record how the run ended, and let go of the files.
 
         Args:
             status: the stop reason; None for a run that was interrupted, which stays `running` with its lock free.
                 A resume that trained nothing leaves the status that the run had, where its record was not an end.
+            asked: the handle of a run that was asked to stop: run.json then says what asked.
 
         Raises:
             StorageError: the last checkpoint could not be written.
@@ -387,6 +389,8 @@ class Recorder:
         attempt(self.history.close)
         if problems:
             status = "error"
+        if asked is not None and self.configured:
+            attempt(self.write_run_json, asked)
         if status is not None:
             attempt(self.store.set_status, status)
         attempt(self.store.close)

@@ -206,7 +206,7 @@ class TrainingSession:
     def _close(self, reason: str) -> None:
         nitro = self.nitro
         with self._closing, self._signals.shielded(), Progress.phase("saving"):
-            self.recorder.close(reason)
+            self.recorder.close(reason, nitro if reason == "requested" else None)
         barrier()
         nitro.state_saved = self._saved_at == (nitro.step, nitro.parts.position)
         Progress.call("done", f"{reason}: {nitro.epoch}/{nitro.parts.experiment.max_epochs} epochs")

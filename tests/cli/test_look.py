@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import pytest
 
@@ -109,6 +110,59 @@ def test_compare_shows_what_differs_first(trained, nitro, nitro_json):
     assert "width" not in table
     assert max(map(len, table.splitlines())) <= 80
     assert nitro("compare", first).exit_code == 2
+
+
+def test_compare_of_one_directory_compares_all_its_runs_the_oldest_first(trained, nitro, nitro_json):
+    first = nitro_json("runs")["runs"][0]["id"]
+    assert nitro("compare", "runs/Probe").exit_code == 2
+    second = nitro_json("train", "Probe", "--preset", "wide", "--learning-rate", "0.02")["run"]
+    for place in ("runs/Probe", "runs"):
+        made = nitro_json("compare", place)
+        assert [run["id"] for run in made["runs"]] == [first, second]
+        assert "learning_rate" in {row["field"] for row in made["differences"]}
+    (trained / "runs" / "Probe" / second / "config.toml").unlink()
+    assert nitro("compare", "runs/Probe").exit_code == 2
+
+
+def test_a_run_that_is_removed_by_hand_leaves_no_ghost(trained, nitro, nitro_json):
+    kept = nitro_json("runs")["runs"][0]["id"]
+    gone = nitro_json("train", "Probe", "--preset", "short")["run"]
+    shutil.rmtree(trained / "runs" / "Probe" / gone)
+    for words in (
+        ["runs"],
+        ["history", "runs/Probe"],
+        ["evaluate", "runs/Probe"],
+        ["checkpoint", "info", "latest:best"],
+    ):
+        result = nitro(*words)
+        assert result.exit_code == 0, result.output
+        assert gone not in result.output, words
+    assert [run["id"] for run in nitro_json("runs")["runs"]] == [kept]
+    assert nitro("runs", "runs/Probe", "--run", gone).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("trouble", "cause", "shown", "code"),
+    [("SIGINT", "sigint", "interrupted", 130), ("SIGTERM", "sigterm", "SIGTERM", 75)],
+)
+def test_runs_says_what_asked_for_a_stop(probe, nitro, nitro_json, trouble, cause, shown, code):
+    assert nitro("train", "Probe", "--set", f"trouble={trouble}").exit_code == code
+    result = nitro("runs")
+    assert shown in result.stdout
+    assert "requested" not in result.stdout
+    assert "the checkpointer's `keep`" in result.stderr
+    (run,) = nitro_json("runs")["runs"]
+    assert (run["status"], run["stop_cause"]) == ("requested", cause)
+    assert nitro("resume", "--set", "trouble=none").exit_code == 0
+    (run,) = nitro_json("runs")["runs"]
+    assert (run["status"], run["stop_cause"]) == ("completed", None)
+
+
+def test_the_help_of_runs_says_one_thing_about_no_argument(nitro):
+    told = " ".join(nitro("runs", "--help").stdout.split())
+    assert "without RUN_DIR all under runs/" in told
+    assert "newest run under runs/" not in told
+    assert "newest by default" not in told
 
 
 @pytest.mark.parametrize("sort", ["written", "created", "best", "epochs", "preset"])

@@ -54,6 +54,22 @@ def test_off_a_terminal_an_epoch_is_one_line_with_its_numbers(plain, clock):
     assert plain.lines == ["epoch 1/4  loss 0.25  10 steps/s  val: acc 0.875  (12 s)"]
 
 
+def test_a_resumed_epoch_counts_on_and_its_speed_is_that_of_this_process(plain, clock):
+    plain.begin("train", 108, 3, 4)
+    plain.step(8, None)
+    clock.move(50.0)  # compiling
+    for _ in range(6):
+        clock.move(0.1)
+        plain.step(1, {"loss": 0.5})
+    clock.move(40.0)
+    plain.tick()
+    assert "epoch 3/4 train 14/108" in plain.lines[-1]
+    clock.move(-40.0)
+    plain.end({"loss": 0.5})
+    plain.done("")
+    assert "10 steps/s" in plain.lines[-1]
+
+
 def test_an_epoch_without_validation_is_one_line_when_the_next_begins_or_the_run_ends(plain, clock):
     one_epoch(plain, clock, validate=False)
     assert plain.lines == []

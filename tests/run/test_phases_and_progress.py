@@ -101,6 +101,28 @@ def test_leaving_an_evaluation_hands_its_metrics_over(phases: list[Any], tmp_pat
     assert next(info["metrics"] for name, _, _, info in phases if name == "Idle") == found
 
 
+def test_an_epoch_that_a_resume_goes_on_with_counts_the_steps_before(events: Events, tmp_path: Path) -> None:
+    class Longer(Light):
+        samples = 64
+        checkpoint_every_n_steps = 3
+
+        def metrics(self, outputs: Any, *, y: Any) -> Any:
+            if Longer.fails:
+                raise OSError("gone")
+            return super().metrics(outputs, y=y)
+
+    Longer.fails = True
+    with pytest.raises(OSError, match="gone"):
+        Nitro(Longer(max_epochs=1), run_dir=tmp_path).train()
+    Longer.fails = False
+    events.told.clear()
+    Nitro(Longer(max_epochs=1), run_dir=tmp_path, resume="auto").train()
+    train = events.told.index(("begin", "train", 8, 1, 1))
+    assert events.told[train + 1] == ("step", 6, None)
+    end = next(at for at, event in enumerate(events.told) if at > train and event[0] == "end")
+    assert sum(event[1] for event in events.told[train:end] if event[0] == "step") == 8
+
+
 def test_a_failed_run_says_failed_and_then_idle(phases: list[Any], tmp_path: Path) -> None:
     class Broken(Noting):
         def metrics(self, outputs: Any, *, y: Any) -> Any:

@@ -11,8 +11,10 @@ import typer
 from nitro_cli.cli import completion
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import number, table, value_text
-from nitro_cli.cli.run_places import RunPlace, find_run, summaries
+from nitro_cli.cli.run_places import RunPlace, find_run, run_roots, summaries
+from nitro_cli.cli.run_status import asked_text, stop_cause
 from nitro_cli.errors import ConfigError, ExitCode, NotFoundError
+from nitro_cli.text import user_path
 
 __all__ = ["run"]
 
@@ -24,15 +26,17 @@ def run(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN", help="Runs: ids, own directories, or run directories.", autocompletion=completion.runs
+            metavar="RUN",
+            help="Runs: ids, own directories, or run directories, of which the newest; of one alone, all.",
+            autocompletion=completion.runs,
         ),
     ],
     every: Annotated[bool, typer.Option("--all", help="Also the fields that are the same.")] = False,
 ) -> int:
-    """Configurations and results of two or more runs side by side, differences first."""
-    if len(runs) < 2:
+    """Configurations and results of two or more runs side by side, differences first; of a directory, all its runs."""
+    places = _all_of(output, runs[0]) if len(runs) == 1 else [find_run(text) for text in runs]
+    if len(places) < 2:
         raise ConfigError("one run has nothing to be compared with", fix="name two or more: `nitro compare RUN RUN`")
-    places = [find_run(text) for text in runs]
     configs = [_configuration(place) for place in places]
     results = [_results(place) for place in places]
     names = list(dict.fromkeys(name for config in configs for name in config))
@@ -56,6 +60,18 @@ def run(
     elif same:
         output.note(f"{len(same)} fields are the same; --all shows them")
     return ExitCode.OK
+
+
+def _all_of(output: Output, text: str) -> list[RunPlace]:
+    """The runs of a directory, the oldest first, but for those without a configuration; else the one run there is."""
+    roots = list(run_roots(user_path(text)))
+    places = [RunPlace(root, summary.id) for root in roots for summary in reversed(summaries(root))]
+    readable = [place for place in places if place.config.is_file()]
+    if len(readable) < 2:
+        return [find_run(text)]
+    if left := [place.id for place in places if place not in readable]:
+        output.note(f"left out, having no config.toml: {', '.join(left)}")
+    return readable
 
 
 def _show_fields(
@@ -101,6 +117,7 @@ def _results(place: RunPlace) -> dict[str, Any]:
     summary = next((s for s in summaries(place.root) if s.id == place.id), None)
     found: dict[str, Any] = {} if summary is None else summary.as_json()
     facts = {key: found.get(key) for key in ("experiment", "import_path", "preset", "status", "best", "parent")}
+    facts["stop_cause"] = None if summary is None else stop_cause(summary)
     try:
         from nitro_cli.cli.run_history import read_history
 
@@ -114,7 +131,7 @@ def _results(place: RunPlace) -> dict[str, Any]:
 
 def _shown(result: dict[str, Any]) -> dict[str, str]:
     best = result["best"]
-    shown = {"status": str(result["status"]), "epochs": str(result["epochs"])}
+    shown = {"status": asked_text(result["stop_cause"]) or str(result["status"]), "epochs": str(result["epochs"])}
     if best is not None:
         shown[f"best {best['metric']}"] = number(best["score"], 6)
     last = {key: value for key, value in result["last"].items() if key not in ("epoch", "step")}

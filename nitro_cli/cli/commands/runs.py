@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nitro_cli.cli.options import RunChoice, RunDir
+from nitro_cli.cli import completion
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import age, epochs_text, number, table
 from nitro_cli.cli.run_places import HOME, check_manifest_lost, choose_run, find_run, is_run_root, run_roots
+from nitro_cli.cli.run_status import status_text, stop_cause
 from nitro_cli.errors import ExitCode, RunNotFoundError
 from nitro_cli.text import user_path
 
@@ -33,8 +34,24 @@ class Sort(StrEnum):
 
 def run(
     output: Output,
-    run_dir: RunDir = None,
-    run_id: RunChoice = None,
+    run_dir: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="Run directory, a run's own directory, or a run id; all under runs/ by default.",
+            autocompletion=completion.runs,
+            show_default=False,
+        ),
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="ID",
+            help="One run of the directory, by id or unique prefix; all by default.",
+            autocompletion=completion.run_ids,
+        ),
+    ] = None,
     sort: Annotated[Sort, typer.Option("--sort", help="Order; the newest or best first.")] = Sort.WRITTEN,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N runs per directory.")
@@ -46,7 +63,11 @@ def run(
     roots, only = _places(run_dir, run_id, rescan)
     found = {root: _runs_of(root, only, sort, limit, rescan) for root in roots}
     if output.json:
-        rows = [{**summary.as_json(), "run_dir": str(root)} for root, held in found.items() for summary in held]
+        rows = [
+            {**summary.as_json(), "stop_cause": stop_cause(summary), "run_dir": str(root)}
+            for root, held in found.items()
+            for summary in held
+        ]
         output.document(runs=rows)
         return ExitCode.OK
     if not any(found.values()):
@@ -118,7 +139,9 @@ def _show(output: Output, root: Path, held: list[RunSummary], *, listed: bool) -
         shown = None if best is None else f"{best.metric or 'score'} {number(best.score)}"
         epochs = str(max(summary.epochs)) if summary.epochs else "-"
         kept, written = len(summary.checkpoints), age(summary.written)
-        rows.append([summary.id, summary.preset, summary.status, epochs, shown, best and best.epoch, kept, written])
+        rows.append(
+            [summary.id, summary.preset, status_text(summary), epochs, shown, best and best.epoch, kept, written]
+        )
     columns = ["run", "preset", "status", "epoch", "best", "at", "kept", "written"]
     names = {summary.class_name for summary in held}
     title = f"{root}  ({', '.join(sorted(names))})" if names != {root.name} else str(root)
@@ -127,7 +150,10 @@ def _show(output: Output, root: Path, held: list[RunSummary], *, listed: bool) -
         for summary in held:
             _show_checkpoints(output, summary)
     elif len(held) == 1:
-        output.note(f"kept epochs: {epochs_text(held[0].epochs) or 'none'}")
+        output.note(
+            f"kept epochs: {epochs_text(held[0].epochs) or 'none'}; a checkpoint of each is there, which ones stay is "
+            "the checkpointer's `keep`; --checkpoints lists them"
+        )
 
 
 def _show_checkpoints(output: Output, summary: RunSummary) -> None:

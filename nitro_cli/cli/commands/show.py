@@ -7,7 +7,6 @@ import inspect
 import os
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +17,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
 from nitro_cli.errors import ConfigError, ExitCode, ExperimentNotFoundError, RunNotFoundError
 from nitro_cli.registry import Resolved, list_presets, read_config, resolve
+from nitro_cli.text import user_path
 
 __all__ = ["run"]
 
@@ -47,7 +47,7 @@ def run(
 
 def _resolved(text: str, preset: str | None, sets: Sequence[str], unsets: Sequence[str]) -> Resolved:
     """The experiment, or the run, that the text names."""
-    if is_run_root(Path(text)) or is_run_directory(Path(text)):
+    if is_run_root(user_path(text)) or is_run_directory(user_path(text)):
         return _of_run(text, preset, sets, unsets)
     try:
         return resolve(text, preset, sets, unsets)

@@ -58,8 +58,9 @@ class PlainReporter:
     def step(self, n: int, values: Mapping[str, float] | None) -> None:
         """Units are finished."""
         state = self._state
-        if not state.done:
-            self._first_step, self._first_units = self._clock(), n
+        if state.values is None:
+            # Until the first step of this process is over: it waits for its program, and a resume counts those before.
+            self._first_step, self._first_units = self._clock(), state.done + n
         state.done += n
         if values is not None:
             state.values = values
