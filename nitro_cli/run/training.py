@@ -182,6 +182,7 @@ class TrainingSession:
         is in the experiment, and an empty run would only stand before the ones that can be used.
         """
         self.nitro.set_phase(Phase(PhaseName.FAILED))
+        Progress.call("done", "")
         # A hook may raise what Python ends a process with; only a signal interrupts.
         interrupted = self._signals.heard and not isinstance(error, Exception)
         with self._closing, self._signals.shielded():

@@ -11,6 +11,8 @@ from nitro_cli.cli.render.notebook import NotebookReporter
 from nitro_cli.cli.render.plain import PlainReporter
 from nitro_cli.cli.render.progress_state import ProgressState, duration, scalars_text
 
+SHOW_CURSOR = "\x1b[?25h"
+
 
 class Clock:
     def __init__(self):
@@ -331,3 +333,37 @@ def test_a_notebooks_display_needs_no_call_to_be_drawn(clock, monkeypatch):
     reporter.begin("train", 10, 1, 1)
     assert drawn.wait(60)
     reporter.close()
+
+
+def test_an_epoch_that_broke_off_has_no_line(plain):
+    plain.begin("train", 100, 1, 4)
+    plain.step(3, {"loss": 0.5})
+    plain.end(None)
+    plain.done("")
+    assert plain.lines == []
+
+
+def test_a_handle_that_does_nothing_gives_no_sign_of_life(plain, clock):
+    plain.begin("setup", 0, 0, 0)
+    clock.move(31.0)
+    plain.tick()
+    assert len(plain.lines) == 1
+    plain.end(None)
+    clock.move(1000.0)
+    plain.tick()
+    assert len(plain.lines) == 1
+
+
+def test_the_live_display_is_gone_between_entry_points(clock):
+    screen = io.StringIO()
+    reporter = LiveReporter(Console(file=screen, force_terminal=True, force_jupyter=False, width=80), clock)
+    reporter.begin("setup", 0, 0, 0)
+    reporter.phase("data")
+    reporter.phase(None)
+    assert SHOW_CURSOR not in screen.getvalue()
+    reporter.end(None)
+    assert screen.getvalue().count(SHOW_CURSOR) == 1
+    one_epoch(reporter, clock)
+    assert screen.getvalue().count(SHOW_CURSOR) == 1
+    reporter.done("completed: 1/4 epochs")
+    assert screen.getvalue().count(SHOW_CURSOR) == 2

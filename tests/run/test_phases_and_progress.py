@@ -208,6 +208,17 @@ def test_a_reporter_is_told_of_every_stretch_and_unit(events: Events, tmp_path: 
     assert events.told[-1] == ("done", "completed: 2/2 epochs")
 
 
+def test_a_reporter_is_told_that_a_run_that_failed_is_over(events: Events, tmp_path: Path) -> None:
+    class Failing(Light):
+        def metrics(self, outputs: Any, *, y: Any) -> Any:
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        Nitro(Failing(), run_dir=tmp_path).train()
+    assert events.told[-1] == ("done", "")
+    assert len(events.of("done")) == 1
+
+
 def test_notes_nest_and_the_outer_one_comes_back(events: Events, tmp_path: Path) -> None:
     nitro = Nitro(Noting(), run_dir=tmp_path)
     events.told.clear()

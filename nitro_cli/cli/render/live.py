@@ -53,12 +53,15 @@ class LiveReporter:
     def end(self, values: Mapping[str, Any] | None) -> None:
         """A stretch is over."""
         self._state.end(values)
+        self._rest()
 
     def phase(self, name: str | None) -> None:
         """Work without units starts, or is over."""
         self._state.set_phase(name)
         if name is not None:
             self._start()
+        else:
+            self._rest()
 
     def note(self, text: str | None) -> None:
         """What the user's code is doing."""
@@ -76,10 +79,18 @@ class LiveReporter:
 
     def close(self) -> None:
         """Release the terminal; may be called at any time."""
+        self._halt()
+        self._state = ProgressState(self._state.clock)
+
+    def _rest(self) -> None:
+        """Take the display away between entry points."""
+        if self._state.idle:
+            self._halt()
+
+    def _halt(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
-        self._state = ProgressState(self._state.clock)
 
     def _start(self) -> None:
         if self._live is None:

@@ -101,9 +101,8 @@ class NotebookReporter:
             self._display.update(forms, raw=True)
 
     def _rest(self) -> None:
-        """Take the display away between entry points; a run of several epochs keeps it until it is done."""
-        state = self._state
-        if not state.in_epochs and state.stretch_since is None and state.phase is None:
+        """Take the display away between entry points."""
+        if self._state.idle:
             self._halt()
 
     def _start(self) -> None:

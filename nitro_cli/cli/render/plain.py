@@ -73,7 +73,7 @@ class PlainReporter:
         in_epochs = state.in_epochs
         state.end(values)
         seconds = self._clock() - since if since is not None else 0.0
-        if in_epochs and label == "train":
+        if in_epochs and label == "train" and values is not None:
             running = self._clock() - self._first_step  # the first step waited for its program to be compiled
             counted = done - self._first_units
             speed = f"{counted / running:,.0f} steps/s" if counted > 0 and running > 0 else ""
@@ -127,6 +127,8 @@ class PlainReporter:
         """Write a sign of life if one is due."""
         now = self._clock()
         state = self._state
+        if state.idle:
+            return
         state.sample(now)
         with self._lock:
             long_phase = state.phase is not None and not self._phase_said and now - state.phase_since >= LONG_PHASE

@@ -65,6 +65,11 @@ class ProgressState:
         """Whether the stretch belongs to a run of several epochs, rather than being one pass by itself."""
         return self.epoch > 0 and self.max_epochs > 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in progress; a run of several epochs is until it is done."""
+        return not self.in_epochs and self.stretch_since is None and self.phase is None
+
     def fraction(self) -> float | None:
         """How much of the run is done, 0 to 1; of the stretch outside a run; None when unknown."""
         within = self.done / self.total if self.total else None
