@@ -115,6 +115,19 @@ def test_doctor_names_another_distribution_that_owns_the_command_or_the_package(
     assert not {"distribution harmless", "distribution jax-nitro"} & set(found)
 
 
+def test_doctor_says_when_the_shell_runs_another_program_as_nitro(nitro_json, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "nitro"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec static-sites\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    found = {check["name"]: check for check in nitro_json("doctor")["checks"]}
+    assert found["command nitro"]["detail"] == f"{program} is another program"
+    assert "-m nitro_cli" in found["command nitro"]["fix"]
+    program.write_text("#!/usr/bin/python\nfrom nitro_cli.__main__ import main\n")
+    assert "command nitro" not in {check["name"] for check in nitro_json("doctor")["checks"]}
+
+
 def test_devices_are_listed(nitro, nitro_json):
     made = nitro_json("devices")
     assert made["backend"] == "cpu"

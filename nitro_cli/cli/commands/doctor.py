@@ -7,6 +7,7 @@ import platform
 import shlex
 import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,6 +27,7 @@ _REQUIRED = (
     "platformdirs",
 )  # fmt: skip
 _LITTLE_DISK = 2 * 10**9
+_SCRIPT_BYTES = 2**20  # a launcher of Windows holds its script at its end
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def run(output: Output) -> int:
 
     The exit code is 1 when something fails.
     """
-    checks = [*_packages(), *_strangers(), *_machine(), *_places(), *_plugins()]
+    checks = [*_packages(), *_strangers(), *_command(), *_machine(), *_places(), *_plugins()]
     failing = [check for check in checks if check.status == "FAILS"]
     if output.json:
         rows = [{"name": c.name, "status": c.status.lower(), "detail": c.detail, "fix": c.fix} for c in checks]
@@ -92,6 +94,22 @@ def _strangers() -> Iterator[_Check]:
             yield _Check(
                 f"distribution {name}", "note", detail, f"pip uninstall {name}; {_install()} --force-reinstall"
             )
+
+
+def _command() -> Iterator[_Check]:
+    """The program that the shell runs as `nitro`, where it is another one."""
+    found = shutil.which("nitro")
+    if found is None:
+        return
+    try:
+        with open(found, "rb") as file:
+            ours = b"nitro_cli" in file.read(_SCRIPT_BYTES)
+    except OSError as error:
+        yield _Check("command nitro", "note", f"{found} cannot be read: {error.strerror}")
+        return
+    if not ours:
+        fix = f"write {Path(sys.executable).name} -m nitro_cli, or put {sysconfig.get_path('scripts')} first in PATH"
+        yield _Check("command nitro", "note", f"{found} is another program", fix)
 
 
 def _owned(distribution: metadata.Distribution) -> Iterator[str]:
