@@ -150,10 +150,8 @@ def _show(output: Output, root: Path, held: list[RunSummary], *, listed: bool) -
         for summary in held:
             _show_checkpoints(output, summary)
     elif len(held) == 1:
-        output.note(
-            f"kept epochs: {epochs_text(held[0].epochs) or 'none'}; a checkpoint of each is there, which ones stay is "
-            "the checkpointer's `keep`; --checkpoints lists them"
-        )
+        kept_epochs = epochs_text(held[0].epochs) or "none"
+        output.note(f"kept epochs: {kept_epochs} (their checkpoints are there, by the checkpointer's `keep`)")
 
 
 def _show_checkpoints(output: Output, summary: RunSummary) -> None:

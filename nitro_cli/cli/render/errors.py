@@ -8,6 +8,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 from nitro_cli.cli.failure import Failure, owner_of
 from nitro_cli.errors import NitroError
@@ -57,7 +58,9 @@ def _wrapped(line: str, indent: int) -> list[str]:
     with contextlib.suppress(OSError, ValueError):
         columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(sys.stderr.fileno()).columns
         width = max(_NARROWEST, columns - indent)
-        return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+        margin = line[: len(line) - len(line.lstrip())]
+        how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        return textwrap.wrap(line, width, subsequent_indent=margin, **how) or [""]
     return [line]
 
 
