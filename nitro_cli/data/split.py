@@ -63,6 +63,7 @@ class Split:
         resident: the arrays to keep on the device instead, None where batches are streamed.
         train: whether batches shorter than `batch_size` are refused.
         recognisable: whether its first batch can tell it from other data: it repeats, and is that of the whole split.
+        apart: whether every process of several has samples of its own.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Split:
     _reader: Reader = field(repr=False)
     _rows: int | None = field(default=None, repr=False)
     recognisable: bool = True
+    apart: bool = False
 
     @cached_property
     def identity(self) -> SplitIdentity:
@@ -158,9 +160,25 @@ class Split:
             self,
             batch_size=self.batch_size * processes,
             recognisable=False,
+            apart=True,
             _reader=replace(self._reader, rows=None),
             _rows=self.batch_size,
         )
+
+    def whole(self) -> Split:
+        """The same split with whole batches in every process, as evaluation takes them.
+
+        Raises:
+            DataError: every process has samples of its own.
+        """
+        if self.apart:
+            raise DataError(
+                "every process has samples of its own, and no process a whole batch",
+                where=f"split `{self.name}`",
+                why="evaluation takes the same whole batches in every process",
+                fix="return the samples to evaluate as a split that is the same in every process",
+            )
+        return self if self._rows is None else replace(self, _reader=reader_of(self.name, self.source), _rows=None)
 
     def check_device_fields(self, device_fields: Collection[str]) -> None:
         """Refuse fields that a traced hook declares and that no device can hold.

@@ -184,8 +184,8 @@ class Optimizer:
         active = with_fields(rule, traced)
         assert isinstance(active, PerturbRule)
         added = active.perturbation(
-            {leaf.text: gradient[leaf.text] for leaf in moved},
-            {leaf.text: flat[leaf.text] for leaf in moved},
+            in_accumulators({leaf.text: gradient[leaf.text] for leaf in moved}),
+            in_accumulators({leaf.text: flat[leaf.text] for leaf in moved}),
             {leaf.text: leaf.adaptive for leaf in moved},
         )
         for leaf in moved:

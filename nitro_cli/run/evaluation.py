@@ -150,13 +150,14 @@ class Evaluator:
         return _sliced(outputs, real)
 
     def _split(self, name: str) -> Split:
+        """The split, with whole batches in every process."""
         splits = self._parts.splits
         if name not in splits:
             held = ", ".join(sorted(splits)) or "none"
             raise NotFoundError(
                 f"there is no split {name!r}", why=f"build_data returned: {held}", nearest=nearest(name, splits)
             )
-        return splits[name]
+        return splits[name].whole()
 
     def _prepare(self, width: int) -> Callable[[int, Mapping[str, np.ndarray]], Any]:
         placement, fields = self._parts.placement, self._parts.routing.device_fields

@@ -98,7 +98,7 @@ def _check_split(nitro: Nitro, split: str) -> None:
 
 def _batches(nitro: Nitro, split: str, count: int, predictions: bool) -> Iterator[Mapping[str, Any]]:
     fields = frozenset(nitro.parts.forward_fields()) if predictions else frozenset()
-    with nitro.parts.splits[split].stream(epoch=0, seed=nitro.parts.seed, device_fields=fields) as stream:
+    with nitro.parts.splits[split].whole().stream(epoch=0, seed=nitro.parts.seed, device_fields=fields) as stream:
         for item, _ in zip(stream, range(count), strict=False):
             yield item.host
 

@@ -44,6 +44,12 @@ def trained(name: str, kind: type = Quick, **words: Any) -> dict[str, Any]:
     return facts(Nitro(kind(run_dir=ROOT / name, **words)).train(), name)
 
 
+def trained_and_evaluated(name: str) -> dict[str, Any]:
+    """A run, and what evaluation says of the split whose batches the processes share while they train."""
+    nitro = Nitro(Quick(run_dir=ROOT / name)).train()
+    return {**facts(nitro, name), "train split": nitro.evaluate("train")}
+
+
 def trained_in_pieces(name: str) -> dict[str, Any]:
     """A run that may not bring the pieces of an array together on the host while it trains and saves."""
 
@@ -86,7 +92,7 @@ if __name__ == "__main__":
     set_progress_reporter(None)
     setup_distributed(COORDINATOR, PROCESSES, INDEX)
     found = {
-        "two": trained("two"),
+        "two": trained_and_evaluated("two"),
         "fsdp": trained_in_pieces("fsdp"),
         "fsdp straight": trained("fsdp straight", Wide),
         "fsdp again": resumed("fsdp", Wide, "fsdp again"),

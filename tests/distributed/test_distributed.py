@@ -131,6 +131,13 @@ def test_two_processes_train_as_one_does(pair, tmp_path, name, kind, words):
 
 
 @slow
+def test_the_train_split_is_evaluated_in_whole_batches(pair, tmp_path):
+    _, (zero, one) = pair
+    alone = _train_one(tmp_path / "alone").evaluate("train")
+    assert zero["two"]["train split"] == one["two"]["train split"] == pytest.approx(alone, abs=TOLERANCE)
+
+
+@slow
 def test_a_checkpoint_of_two_processes_resumes_on_one(pair, tmp_path):
     folder, _ = pair
     alone = _train_one(tmp_path / "alone", max_epochs=3)
