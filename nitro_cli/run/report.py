@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nitro_cli.text import visible
+
 __all__ = ["Band", "SetupReport"]
 
 
@@ -77,4 +79,4 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value)
+    return visible(str(value), keep="")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         OSError: the folder cannot be written; the old file stays.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.tmp-{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:
             file.write(content)

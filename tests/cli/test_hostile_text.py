@@ -20,6 +20,7 @@ from nitro_cli.cli.render.live import LiveReporter
 from nitro_cli.cli.render.plain import PlainReporter
 from nitro_cli.cli.render.tables import table
 from nitro_cli.errors import ConfigError
+from nitro_cli.run import SetupReport
 
 from .conftest import write_probe
 
@@ -188,6 +189,14 @@ def test_headings_cells_and_titles_of_a_table_are_text():
     Console(file=drawn, width=200, force_terminal=True, color_system=None).print(made)
     assert {"[red]", "[bold]x", "[blue]"} <= set(drawn.getvalue().split())
     assert drawn.getvalue().count(SHOWN) == 2
+
+
+def test_the_setup_report_is_text():
+    report = SetupReport()
+    report.add("parameters", [{"path": NAME, "shape": [1]}])
+    assert SHOWN in str(report)
+    assert not acting(str(report))
+    assert not acting(report._repr_html_())
 
 
 def test_an_error_in_a_terminal_breaks_between_words(monkeypatch):
