@@ -101,6 +101,7 @@ class Hooks:
         train_step: ClassVar[Callable[..., Any]]
         setup_optimizers: ClassVar[Callable[..., Any]]
         visualize: ClassVar[Callable[..., Any]]
+        grad_rule: ClassVar[Callable[..., Any]]
         export_inputs: ClassVar[Callable[..., Any]]
         export_outputs: ClassVar[Callable[..., Any]]
         export_preprocess: ClassVar[Callable[..., Any]]
@@ -153,9 +154,15 @@ class Hooks:
         """What varies with the optimizer step: key to a factory of the horizon, an optax schedule or a number."""
         return {}
 
-    def grad_rule(self) -> Any:
-        """The gradient rule, such as `SAM(0.05)`; None is the plain gradient."""
-        return None
+    if not TYPE_CHECKING:
+
+        def grad_rule(self):
+            """The gradient rule, such as `SAM(0.05)`; None is the plain gradient.
+
+            As `grad_rule(self, hp)` it is called for every step, on the host, with the step's scheduled fields of the
+            rule (`hp.rho`) and the values of the schedules `bind.<name>` (`hp.bind.<name>`).
+            """
+            return None
 
     def no_perturb(self, path: Path, leaf: Any) -> bool:
         """Whether a perturbing gradient rule leaves the parameter at `path` alone."""

@@ -11,11 +11,12 @@ import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
 from nitro_cli.experiment import FieldKind, config_metadata
-from nitro_cli.optim.gradient_rules import GradRule, PerturbRule, SingleGrad, rule_fields
+from nitro_cli.optim.gradient_rules import GradRule, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
 from nitro_cli.optim.group_rule import GroupRule, group_rule
 from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
 from nitro_cli.optim.layout import ParamLayout
+from nitro_cli.optim.placed_rule import PlacedRule, RuleValues, called, check_read, takes_values
 from nitro_cli.optim.plateau import Plateau, PlateauCounters
 from nitro_cli.optim.schedule_keys import Binding, KeySpace, candidate_names, flat_schedules, resolve_keys
 from nitro_cli.optim.value_source import ValueSource, resolve_schedule
@@ -71,10 +72,10 @@ def bind(
     entries, origin = experiment_schedules(e, schedules, origin)
     rates = group_rates(e, layout.groups)
     rules = {g: group_rule(e, g, layout.of_group(g), candidate_names(entries, g)) for g in layout.groups}
-    gradient = gradient_rule(e)
-    bindings = _resolved_keys(entries, _key_space(e, rules, gradient))
-    _check_decay(bindings, rates, rules)
     resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
+    gradient, hp = _first_rule(e, resolved)
+    bindings = _resolved_keys(entries, _key_space(e, rules, gradient, binds=hp is not None))
+    _check_decay(bindings, rates, rules)
     columns = [
         *_group_columns(layout, rates, rules, bindings, resolved),
         constant_column("clip_norm", _clip_norm(e.gradient_clip_norm if clip_norm is None else clip_norm)),
@@ -82,10 +83,14 @@ def bind(
         *_gradient_columns(gradient, bindings, resolved),
     ]
     device = [device_column(e, b.name, b.key, resolved[b.key][0]) for b in bindings if b.space == "device"]
-    named = with_log_names([*columns, *device], resolved, lambda varying: log_names(varying, layout.groups))
+    bound = [Column(f"bind/{b.name}", resolved[b.key][0], 1.0, b.key) for b in bindings if b.space == "bind"]
+    named = with_log_names([*columns, *device, *bound], resolved, lambda varying: log_names(varying, layout.groups))
+    first_bound = len(columns) + len(device)
     return Hyper(
         column_list=named[: len(columns)],
-        device_columns=named[len(columns) :],
+        device_columns=named[len(columns) : first_bound],
+        bind_columns=named[first_bound:],
+        placed=_placed_rule(e, gradient, hp, bindings, {column.name: i for i, column in enumerate(named)}),
         device_fields=tuple(sorted(device_space(e)[0])),
         rules=rules,
         grad_rule=gradient,
@@ -96,7 +101,7 @@ def bind(
     )
 
 
-def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule) -> KeySpace:
+def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule, *, binds: bool) -> KeySpace:
     device, refused = device_space(e)
     return KeySpace(
         groups={g: {"learning_rate", "weight_decay", *r.arguments} for g, r in rules.items()},
@@ -104,6 +109,7 @@ def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule) -> Ke
         device=device,
         grad=frozenset(rule_fields(gradient)),
         refused=refused,
+        binds=binds,
     )
 
 
@@ -122,21 +128,36 @@ def gradient_rule(e: Any) -> GradRule:
         OptimizerError: it is not a gradient rule.
     """
     hook = getattr(e, "grad_rule", None)
-    rule = hook() if callable(hook) else hook
-    if rule is None:
-        return SingleGrad()
-    if not isinstance(rule, GradRule):
-        raise OptimizerError(
-            f"grad_rule returned {type(rule).__name__ if not isinstance(rule, type) else f'the class {rule.__name__}'}",
-            why="a gradient rule is SingleGrad(), SAM(rho), ASAM(rho) or an object of a PerturbRule subclass",
-            fix="return an instance, such as SAM(0.05)",
-        )
-    if isinstance(rule, PerturbRule) and type(rule).perturbation is PerturbRule.perturbation:
-        raise OptimizerError(
-            f"the gradient rule {type(rule).__name__} has no method `perturbation`",
-            fix="write perturbation(self, grads, params, adaptive), which returns what to add to the parameters",
-        )
-    return rule
+    return checked_rule(hook() if callable(hook) else hook)
+
+
+def _first_rule(e: Any, resolved: Mapping[str, Resolved]) -> tuple[GradRule, RuleValues | None]:
+    """The gradient rule of the first step, and what its hook was called with where it takes the step's numbers."""
+    hook: Any = getattr(e, "grad_rule", None)
+    if not takes_values(hook):
+        return gradient_rule(e), None
+    first = {key: float(source.values(1, 1)[0]) for key, (source, _) in resolved.items()}
+    fields = {key.removeprefix("grad."): v for key, v in first.items() if "." not in key.removeprefix("grad.")}
+    hp = RuleValues(fields, {key.removeprefix("bind."): v for key, v in first.items() if key.startswith("bind.")})
+    return called(hook, hp, 1), hp
+
+
+def _placed_rule(
+    e: Any, first: GradRule, hp: RuleValues | None, bindings: Sequence[Binding], columns: Mapping[str, int]
+) -> PlacedRule | None:
+    """Where the hook's numbers stand in the rows; None where it takes none."""
+    if hp is None:
+        return None
+    fields = {b.name: b.key for b in bindings if b.space == "grad"}
+    bind = {b.name: b.key for b in bindings if b.space == "bind"}
+    check_read(hp, fields, bind)
+    return PlacedRule(
+        e.grad_rule,
+        first,
+        fields={name: columns[f"grad/{name}"] for name in fields},
+        bind={name: columns[f"bind/{name}"] for name in bind},
+        places={name: columns[f"grad/{name}"] for name in rule_fields(first)},
+    )
 
 
 def device_space(e: Any) -> tuple[frozenset[str], dict[str, str]]:

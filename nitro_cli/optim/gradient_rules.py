@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
 
-__all__ = ["ASAM", "SAM", "GradRule", "PerturbRule", "SingleGrad", "rule_fields", "with_fields"]
+__all__ = ["ASAM", "SAM", "GradRule", "PerturbRule", "SingleGrad", "checked_rule", "rule_fields", "with_fields"]
 
 
 class GradRule:
@@ -118,6 +118,29 @@ def _check_sizes(rule: Any) -> None:
             if not 0 <= value < float("inf"):
                 raise OptimizerError(f"{type(rule).__name__}({name}={value!r})", why="it must be 0 or more")
             object.__setattr__(rule, name, float(value))
+
+
+def checked_rule(returned: Any) -> GradRule:
+    """What a `grad_rule` hook returned; None is the plain gradient.
+
+    Raises:
+        OptimizerError: it is not a gradient rule.
+    """
+    if returned is None:
+        return SingleGrad()
+    if not isinstance(returned, GradRule):
+        name = f"the class {returned.__name__}" if isinstance(returned, type) else type(returned).__name__
+        raise OptimizerError(
+            f"grad_rule returned {name}",
+            why="a gradient rule is SingleGrad(), SAM(rho), ASAM(rho) or an object of a PerturbRule subclass",
+            fix="return an instance, such as SAM(0.05)",
+        )
+    if isinstance(returned, PerturbRule) and type(returned).perturbation is PerturbRule.perturbation:
+        raise OptimizerError(
+            f"the gradient rule {type(returned).__name__} has no method `perturbation`",
+            fix="write perturbation(self, grads, params, adaptive), which returns what to add to the parameters",
+        )
+    return returned
 
 
 def rule_fields(rule: GradRule) -> dict[str, float]:

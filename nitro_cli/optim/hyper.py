@@ -13,6 +13,7 @@ import numpy.typing as npt
 from nitro_cli.errors import NitroWarning, ScheduleError
 from nitro_cli.optim.gradient_rules import GradRule, PerturbRule
 from nitro_cli.optim.group_rule import GroupRule
+from nitro_cli.optim.placed_rule import PlacedRule
 from nitro_cli.optim.plateau import PlateauCounters
 from nitro_cli.optim.value_source import BLOCK, ValueSource
 
@@ -81,6 +82,8 @@ class Hyper:
         total_steps: the horizon.
         device_columns: one column per scheduled Device field, `device/<name>`; not part of the rows.
         device_fields: the Device fields that a schedule can drive.
+        bind_columns: one column per schedule `bind.<name>`, host numbers for `placed`; not part of the rows.
+        placed: where the experiment builds its gradient rule from the step's numbers, what fills the rule's columns.
         version: grows whenever values change that a table may already hold (a plateau reduced, a state was loaded).
         apply_row: in manual mode, `(opt_state, row) -> opt_state` with the scheduled hyperparameters set, traceable.
     """
@@ -94,12 +97,14 @@ class Hyper:
     total_steps: int
     device_columns: tuple[Column, ...] = ()
     device_fields: tuple[str, ...] = ()
+    bind_columns: tuple[Column, ...] = ()
+    placed: PlacedRule | None = None
     apply_row: Callable[[Any, Any], Any] = field(default=lambda opt_state, row: opt_state)
     version: int = 0
 
     def __post_init__(self) -> None:
         self._index = {column.name: i for i, column in enumerate(self.column_list)}
-        self._all = (*self.column_list, *self.device_columns)
+        self._all = (*self.column_list, *self.device_columns, *self.bind_columns)
         self._logged = tuple((c.log, i) for i, c in enumerate(self._all) if c.log is not None)
         self._block: tuple[int, int, npt.NDArray[np.float64]] | None = None
 
@@ -153,6 +158,8 @@ class Hyper:
             if column.integer:
                 _check_whole(column, start, rows[:, i])
             _check_carried(column, start, rows[:, i])
+        if self.placed is not None:
+            self.placed.fill(rows, start)
         return rows
 
     def varying(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ __all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "Leaf", "ParamLayout", "build_layout
 
 DEFAULT_GROUP = "default"
 FROZEN_GROUP = "frozen"
-RESERVED = ("opt", "device", "grad")
+RESERVED = ("opt", "device", "grad", "bind")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from nitro_cli.optim.binding import (
 )
 from nitro_cli.optim.gradient_rules import SingleGrad
 from nitro_cli.optim.hyper import BindingRow, Column, Hyper
+from nitro_cli.optim.placed_rule import takes_values
 from nitro_cli.text import path_keys, path_text
 
 __all__ = ["bind_manual"]
@@ -106,10 +107,11 @@ def bind_manual(
 
 
 def _plain_gradient(e: Any) -> SingleGrad:
-    rule = gradient_rule(e)
-    if not isinstance(rule, SingleGrad):
+    takes = takes_values(getattr(e, "grad_rule", None))
+    rule = SingleGrad() if takes else gradient_rule(e)
+    if takes or not isinstance(rule, SingleGrad):
         raise OptimizerError(
-            f"the gradient rule {type(rule).__name__} has no effect in manual mode",
+            f"the gradient rule {'grad_rule(self, hp)' if takes else type(rule).__name__} has no effect in manual mode",
             why="train_step takes its gradients itself",
             fix="perturb in train_step, or drop grad_rule",
         )

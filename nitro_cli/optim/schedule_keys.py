@@ -10,7 +10,7 @@ from nitro_cli.errors import ScheduleError, nearest
 
 __all__ = ["Binding", "KeySpace", "candidate_names", "flat_schedules", "resolve_keys"]
 
-QUALIFIERS = ("opt", "device", "grad")
+QUALIFIERS = ("opt", "device", "grad", "bind")
 
 # what other libraries call them
 OTHER_NAMES = {"lr": "learning_rate", "eta": "learning_rate", "wd": "weight_decay", "lambda": "weight_decay"}
@@ -22,7 +22,7 @@ class Binding:
 
     Attributes:
         key: as the user wrote it.
-        space: `"opt"`, `"device"` or `"grad"`.
+        space: `"opt"`, `"device"`, `"grad"` or `"bind"`.
         name: the hyperparameter or field.
         groups: with `opt`, the parameter groups it sets.
     """
@@ -43,6 +43,7 @@ class KeySpace:
         device: Device fields that hold scalars.
         grad: fields of the gradient rule.
         refused: other fields of the experiment, with the reason each cannot be scheduled.
+        binds: whether `grad_rule` takes numbers to place itself, under any name.
     """
 
     groups: Mapping[str, Collection[str]]
@@ -50,6 +51,7 @@ class KeySpace:
     device: Collection[str]
     grad: Collection[str]
     refused: Mapping[str, str]
+    binds: bool = False
 
     def optimizer_groups(self, name: str) -> tuple[str, ...]:
         """The groups that take the hyperparameter `name`."""
@@ -98,7 +100,7 @@ def candidate_names(keys: Collection[str], group: str) -> set[str]:
             owner, _, name = rest.rpartition(".")
             if owner in ("", group):
                 names.add(name)
-        elif first not in ("device", "grad"):
+        elif first not in ("device", "grad", "bind"):
             names.add(key)
     return names
 
@@ -137,7 +139,8 @@ def _names_group(key: str) -> bool:
 def _resolve(key: str, space: KeySpace) -> Binding:
     first, _, rest = key.partition(".")
     if first in QUALIFIERS and rest:
-        return {"opt": _optimizer_key, "device": _device_key, "grad": _grad_key}[first](key, rest, space)
+        spaces = {"opt": _optimizer_key, "device": _device_key, "grad": _grad_key, "bind": _bind_key}
+        return spaces[first](key, rest, space)
     groups = space.optimizer_groups(key)
     forms = [
         *([f"opt.{key}"] if groups else []),
@@ -194,6 +197,16 @@ def _grad_key(key: str, name: str, space: KeySpace) -> Binding:
     if name in space.grad:
         return Binding(key, "grad", name)
     raise _unknown(key, name, space.grad, "the gradient rule has the fields")
+
+
+def _bind_key(key: str, name: str, space: KeySpace) -> Binding:
+    if space.binds:
+        return Binding(key, "bind", name)
+    raise ScheduleError(
+        f"the schedule key {key!r} binds to nothing",
+        why="`bind` holds numbers that the experiment places itself, and its grad_rule takes none",
+        fix=f"define grad_rule(self, hp) and read hp.bind.{name}",
+    )
 
 
 def _refused_field(key: str, name: str, space: KeySpace) -> ScheduleError:

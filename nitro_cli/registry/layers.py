@@ -15,7 +15,7 @@ from nitro_cli.registry.toml_values import NotWritable, natural_form
 __all__ = ["SCHEDULES", "Layers", "flat_schedules"]
 
 SCHEDULES = "schedules"
-_QUALIFIERS = {"opt": 3, "grad": 2, "device": 2}
+_QUALIFIERS = {"opt": 3, "grad": 2, "device": 2, "bind": 2}
 """Schedule keys may start with one of these, followed by this many segments at most in all."""
 
 
@@ -42,7 +42,8 @@ def _nested_schedules(table: Mapping[str, Any]) -> dict[str, Any]:
 def flat_schedules(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
     """Read a schedules table as one entry per schedule key.
 
-    `opt.<key>`, `opt.<group>.<key>`, `grad.<key>` and `device.<key>` may be written as dotted TOML keys or quoted ones.
+    `opt.<key>`, `opt.<group>.<key>`, `grad.<key>`, `device.<key>` and `bind.<key>` may be written as dotted TOML keys
+    or quoted ones.
 
     Returns:
         Per key the key path inside the nested table, and the schedule: a number or a table.

@@ -97,7 +97,7 @@ def _schedule_origins(preset: PresetFile) -> dict[KeyPath, Origin]:
     found: dict[KeyPath, Origin] = {}
     for path, origin in _inner((SCHEDULES,), preset.schedules, preset.origin).items():
         first, key, *rest = path
-        segments = str(key).split(".") if str(key).partition(".")[0] in ("opt", "grad", "device") else [key]
+        segments = str(key).split(".") if str(key).partition(".")[0] in ("opt", "grad", "device", "bind") else [key]
         found.setdefault((first, *segments, *rest), origin)
     return found
 
