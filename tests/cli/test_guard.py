@@ -104,10 +104,9 @@ def test_a_stop_that_meets_a_finalizer_prints_no_traceback(capsys):
     assert capsys.readouterr().err == "terminated; there was nothing to save\n"
 
 
-def test_a_failure_inside_the_library_of_an_extra_is_that_librarys(tmp_path, monkeypatch):
-    from nitro_cli.cli.failure import classify
-    from nitro_cli.tracking import open_logger
-
+@pytest.fixture
+def broken_library(tmp_path, monkeypatch):
+    """A `tensorboardX` whose writer fails inside it."""
     place = tmp_path / "site-packages" / "tensorboardX"
     (place / "proto").mkdir(parents=True)
     (place / "__init__.py").write_text(
@@ -115,10 +114,18 @@ def test_a_failure_inside_the_library_of_an_extra_is_that_librarys(tmp_path, mon
     )
     (place / "proto" / "__init__.py").write_text("")
     (place / "proto" / "summary_pb2.py").write_text("Summary = None\n")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboardX"]:
-        monkeypatch.delitem(sys.modules, name)
+    own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "tensorboardX"}
     monkeypatch.syspath_prepend(str(place.parent))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboardX"]:
+        del sys.modules[name]
+    sys.modules.update(own)
+
+
+def test_a_failure_inside_the_library_of_an_extra_is_that_librarys(tmp_path, broken_library):
+    from nitro_cli.cli.failure import classify
     from nitro_cli.experiment import TensorBoardLogger
+    from nitro_cli.tracking import open_logger
 
     with pytest.raises(ValueError, match="property name") as caught:
         open_logger(TensorBoardLogger(), tmp_path / "metrics.jsonl").log_params({})
