@@ -80,4 +80,6 @@ def test_what_goes_wrong_in_it_is_told_as_elsewhere(found):
 def test_another_process_says_that_the_class_is_nowhere(found, folder, command):
     done = command("evaluate", "run", "--split", "val", cwd=folder, code=3)
     assert "Line" in done.stderr
+    assert "fix: " in done.stderr
+    assert "file" in done.stderr.partition("fix: ")[2]
     assert "Traceback" not in done.stderr
