@@ -14,6 +14,7 @@ SCRIPTS = (
     "checkpoint_cost.py",
     "bundle_call.py",
     "growth.py",
+    "many_leaves.py",
     "peers.py",
 )
 

@@ -25,6 +25,9 @@ __all__ = ["MOST_STEPS", "StepTrace", "build_repeated_step", "trace_step"]
 MOST_STEPS = 32
 """Rows of the readback of one call: at 32 the cost of a call is a few microseconds a step."""
 
+MOST_LEAVES = 1000
+"""Arrays that a loop carries: over 3,000 it compiles for 1.4 times as long, and such a step is not a small one."""
+
 
 @dataclass(frozen=True)
 class StepTrace:
@@ -46,6 +49,9 @@ class StepTrace:
             return "the step calls back into Python"
         if backend == "cpu" and has_convolution(self.jaxpr):
             return "a convolution in a loop is slow on cpu"
+        leaves = self.out_tree.num_leaves
+        if leaves > MOST_LEAVES:
+            return f"a loop over a state of {leaves:,} arrays compiles for long"
         return None
 
     def __call__(self, *args: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from nitro_cli import ArrayBatches, Checkpointer, DivergenceError, Nitro, NoPrefetch, checkpoint_info, read_manifest
 from nitro_cli.experiment import Last
-from nitro_cli.programs import MOST_STEPS
+from nitro_cli.programs import MOST_STEPS, trace_step
 from nitro_cli.run import dispatch
 from nitro_cli.run.recording import Recorder
 from tests.tiny import Bare, Quick, points, stop_after
@@ -166,3 +166,10 @@ def test_a_divergence_inside_a_call_ends_it_there(grouped: Any, bits: Any, log_l
     assert bits(sick.params) == bits(good.params)
     assert (sick.step, int(sick.carry.step)) == (25, 25)
     assert [line["step"] for line in log_lines(sick, "train")] == list(range(1, 26))
+
+
+def test_a_state_of_very_many_arrays_is_stepped_one_by_one_since_a_loop_over_it_compiles_for_long() -> None:
+    step = trace_step(lambda carry, batches, inputs: (carry, jnp.zeros(2), None), ([1.0] * 1000, (), {}))
+    assert step.obstacle("cpu") == "a loop over a state of 1,001 arrays compiles for long"
+    fewer = trace_step(lambda carry, batches, inputs: (carry, jnp.zeros(2), None), ([1.0] * 999, (), {}))
+    assert fewer.obstacle("cpu") is None
