@@ -19,7 +19,8 @@ from nitro_cli.data.inspection import default_workers, inspect_split
 from nitro_cli.data.resident import ResidentArrays
 from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
 from nitro_cli.data.split import PrefetchPlan, Split, release_splits
-from nitro_cli.data.stream import BatchStream, StreamItem
+from nitro_cli.data.stream import BatchStream, StreamItem, WaitEnded
+from nitro_cli.data.worker_processes import answer_fork_warnings, ignore_group_signals
 from nitro_cli.data.wrappers import NoPrefetch, Prefetch, WithLength
 
 __all__ = [
@@ -38,8 +39,10 @@ __all__ = [
     "ResidentArrays",
     "Split",
     "StreamItem",
+    "WaitEnded",
     "WithLength",
     "adapt",
+    "answer_fork_warnings",
     "batch_length",
     "check_batch",
     "check_batch_at",
@@ -47,6 +50,7 @@ __all__ = [
     "check_device_values",
     "default_workers",
     "field_specs",
+    "ignore_group_signals",
     "inspect_split",
     "narrowed_fields",
     "pad_batch",

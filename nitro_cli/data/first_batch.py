@@ -8,6 +8,7 @@ from nitro_cli.data.batches import leading_size
 from nitro_cli.data.ownership import owned_batch
 from nitro_cli.data.sources import Reader
 from nitro_cli.data.stream import close_iterator
+from nitro_cli.data.worker_processes import answer_fork_warnings
 from nitro_cli.errors import DataError, NitroError
 
 __all__ = ["first_batch"]
@@ -29,7 +30,8 @@ def first_batch(name: str, reader: Reader, seed: int) -> Any:
         Exception: what the source raised.
     """
     try:
-        batch = _drawn(reader, seed)
+        with answer_fork_warnings(f"split `{name}`: its source"):
+            batch = _drawn(reader, seed)
     except StopIteration as error:
         raise DataError(
             f"the split yields no batch, its length says {reader.batches}",

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from nitro_cli.data.producers import END, STOP, Failure, Message, Producers
-from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, prepared
+from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, WaitEnded, prepared
+from nitro_cli.data.worker_processes import block_group_signals
 from nitro_cli.errors import NitroWarning
 
 __all__ = ["PrefetchStream"]
@@ -27,10 +28,14 @@ __all__ = ["PrefetchStream"]
 JOIN_SECONDS: float = 5.0
 """How long closing waits for a producer that is inside the user's code."""
 
+HURRIED_JOIN_SECONDS: float = 2.0
+"""How long it waits after the stream was hurried."""
+
 ORDER_SECONDS: float = 5.0
 """How long a producer's error waits for the batches before it."""
 
 _GO: Final = object()
+_WAKE: Final = object()
 
 
 class _Pipeline:
@@ -43,6 +48,7 @@ class _Pipeline:
         self.ordered = ordered
         self.closed = False
         self.waited = 0.0
+        self.patience: float | None = None
         self.slots: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.producers = Producers(plan, workers=workers, host_batches=host_batches)
@@ -63,6 +69,7 @@ class _Pipeline:
             self.slots.put(STOP)
 
     def _transfer(self) -> None:
+        block_group_signals()
         try:
             for item in self.deliver():
                 self.items.put(item)
@@ -112,6 +119,8 @@ class _Pipeline:
             try:
                 self._take(self._built(deadline), pending)
             except queue.Empty:
+                if not failed:
+                    raise WaitEnded from None
                 return pending.pop(min(failed))
             if -1 in pending:
                 return pending.pop(-1)
@@ -123,11 +132,17 @@ class _Pipeline:
         except queue.Empty:
             began = time.perf_counter()
             try:
-                return built.get(timeout=_left(deadline))
+                return built.get(timeout=_left(deadline) if self.patience is None else self.patience)
             finally:
                 self.waited += time.perf_counter() - began
 
+    def wake(self) -> None:
+        """Let a consumer that waits for a producer look at `patience`."""
+        self.producers.built.put((-1, _WAKE, None, 0))
+
     def _take(self, message: Message, pending: dict[int, Message]) -> None:
+        if message[1] is _WAKE:
+            return
         self.producers.received(message)
         pending[message[0]] = message
 
@@ -158,6 +173,7 @@ class PrefetchStream(BatchStream):
         self._direct = None if self._pipeline.transfers else self._pipeline.deliver()
         self._slots = self._pipeline.slots
         self._delivered = 0
+        self._patience: float | None = None
         self._finalizer = weakref.finalize(self, self._pipeline.signal)
         for thread in self._pipeline.threads:
             thread.start()
@@ -171,6 +187,8 @@ class PrefetchStream(BatchStream):
         try:
             item = self._items.get_nowait()
         except queue.Empty:
+            item = self._wait()
+        if item is _WAKE:
             item = self._wait()
         if type(item) is StreamItem:
             self._delivered += 1
@@ -192,9 +210,22 @@ class PrefetchStream(BatchStream):
             return END
         began = time.perf_counter()
         try:
-            return self._items.get()
+            item: Any = _WAKE
+            while item is _WAKE:
+                item = self._items.get(timeout=self._patience)
+            return item
+        except queue.Empty:
+            raise WaitEnded from None
         finally:
             self.wait_seconds += time.perf_counter() - began
+
+    def hurry(self, patience: float) -> None:
+        if self._direct is None:
+            self._patience = patience
+            self._items.put(_WAKE)
+        else:
+            self._pipeline.patience = patience
+            self._pipeline.wake()
 
     def _finish(self, item: Any) -> StreamItem:
         self.close()
@@ -206,7 +237,10 @@ class PrefetchStream(BatchStream):
         pipeline = self._pipeline
         pipeline.signal()
         self._finalizer.detach()
-        deadline = time.monotonic() + JOIN_SECONDS
+        # A scheduler that asked for a stop does not wait long, and a source whose processes died never answers.
+        hurried = self._patience is not None or pipeline.patience is not None
+        seconds = min(JOIN_SECONDS, HURRIED_JOIN_SECONDS) if hurried else JOIN_SECONDS
+        deadline = time.monotonic() + seconds
         for thread in pipeline.threads:
             thread.join(_left(deadline))
         stuck = [thread.name for thread in pipeline.threads if thread.is_alive()]
@@ -217,7 +251,7 @@ class PrefetchStream(BatchStream):
                 waiting.get_nowait()
         if stuck:
             warnings.warn(
-                f"split `{pipeline.plan.split}`: {', '.join(stuck)} did not end within {JOIN_SECONDS:g} s; "
+                f"split `{pipeline.plan.split}`: {', '.join(stuck)} did not end within {seconds:g} s; "
                 "the data source is still busy in its own code, and ends with the process at the latest",
                 NitroWarning,
                 stacklevel=2,

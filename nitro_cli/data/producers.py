@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from nitro_cli.data.stream import StreamPlan, open_indexed, read_in_order
+from nitro_cli.data.worker_processes import block_group_signals
 
 __all__ = ["END", "STOP", "Failure", "Message", "Producers"]
 
@@ -97,6 +98,7 @@ class Producers:
             self._requests[worker].put(index)
 
     def _produce_by_index(self, worker: int, read: Callable[[int], Any]) -> None:
+        block_group_signals()
         requests, built = self._requests[worker], self.built
         while not self._closed:
             index = requests.get()
@@ -112,6 +114,7 @@ class Producers:
             del message
 
     def _produce_in_order(self, worker: int) -> None:
+        block_group_signals()
         index = self._plan.start
         try:
             for index, batch, state in read_in_order(self._plan, self._may_build):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +16,15 @@ from nitro_cli.data.ownership import BatchCopies
 from nitro_cli.data.sources import Reader
 from nitro_cli.errors import DataError, NitroError
 
-__all__ = ["BatchStream", "InlineStream", "StreamItem", "StreamPlan"]
+__all__ = ["BatchStream", "InlineStream", "StreamItem", "StreamPlan", "WaitEnded"]
 
 Prepare = Callable[[int, Any], Any]
 
 _NOTHING: Final = object()
+
+
+class WaitEnded(BaseException):
+    """A hurried consumer waited for a batch in vain. No `Exception`, so that a source that tries again lets it pass."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +104,13 @@ class BatchStream(ABC):
         """
 
     @abstractmethod
+    def hurry(self, patience: float) -> None:
+        """Let the consumer wait at most so many seconds for each batch from now on; then `WaitEnded` is raised.
+
+        It may be called by a signal handler and by another thread.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """End the pass: no thread, no batch and no iterator stays. Closing again does nothing."""
 
@@ -113,14 +125,24 @@ class InlineStream(BatchStream):
     def __init__(self, plan: StreamPlan) -> None:
         self._batches = read_in_order(plan, lambda index: True)
         self._plan = plan
+        self._reader: int | None = None
 
     def __next__(self) -> StreamItem:
         began = time.perf_counter()
         try:
-            index, batch, state = next(self._batches)
+            self._reader = threading.get_ident()
+            try:
+                index, batch, state = next(self._batches)
+            finally:
+                self._reader = None
             return StreamItem(index, batch, prepared(self._plan, index, batch), state)
         finally:
             self.wait_seconds += time.perf_counter() - began
+
+    def hurry(self, patience: float) -> None:
+        # The source's code runs in the consumer's thread: a signal handler can only leave it at once, or not at all.
+        if patience <= 0 and self._reader == threading.get_ident():
+            raise WaitEnded
 
     def close(self) -> None:
         self._batches.close()

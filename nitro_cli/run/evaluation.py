@@ -16,6 +16,8 @@ from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward
 from nitro_cli.run.output_shapes import check_outputs
 from nitro_cli.run.prediction_inputs import prediction_batch, trained_dtypes
 from nitro_cli.run.progress import Progress
+from nitro_cli.run.stoppable_data import until_stopped
+from nitro_cli.run.stopping import StopRequest
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Evaluator"]
 
 Compile = Callable[..., Program]
+PATIENCE = 10.0
+"""Seconds that a batch of a validation pass may still take once the run was asked to stop."""
 
 
 class Evaluator:
@@ -39,11 +43,18 @@ class Evaluator:
         self._programs: dict[Any, Program] = {}
 
     def evaluate(
-        self, split_name: str, params: Any, state: Any, *, stop: Callable[[], bool] | None = None, epoch: int = 0
-    ) -> dict[str, Any] | None:
-        """Metrics of one split; None when `stop` asked to leave before the end.
+        self, split_name: str, params: Any, state: Any, *, stop: StopRequest | None = None, epoch: int = 0
+    ) -> dict[str, Any]:
+        """Metrics of one split.
+
+        Args:
+            split_name: the split.
+            params, state: what to evaluate.
+            stop: in training, the requests to stop; the pass is finished nevertheless, unless its data ends with one.
+            epoch: the epoch that is shown.
 
         Raises:
+            DataStopped: the data ended with the stop.
             NotFoundError: no split of that name; those there are are listed.
             MetricError: the loss and the experiment's metrics report the same name.
         """
@@ -52,19 +63,21 @@ class Evaluator:
         parts = self._parts
         device = parts.device_now()
         host_view = parts.host_view()
-        total = 0
         Progress.call("begin", split_name, split.batches, epoch, parts.experiment.max_epochs)
         results: dict[str, Any] | None = None
         try:
-            with split.stream(
-                epoch=0,
-                seed=parts.seed,
-                prepare=self._prepare(split.batch_size),
-                device_fields=parts.routing.device_fields,
-                ahead=not parts.placement.on_host,
-            ) as stream:
+            with (
+                split.stream(
+                    epoch=0,
+                    seed=parts.seed,
+                    prepare=self._prepare(split.batch_size),
+                    device_fields=parts.routing.device_fields,
+                    ahead=not parts.placement.on_host,
+                ) as stream,
+                until_stopped(stream, stop, split_name, patience=PATIENCE) as items,
+            ):
                 late: tuple[Any, ...] | None = None
-                for item in stream:
+                for item in items:
                     outputs = self._forward(params, state, item.device, device)
                     real = batch_length(item.host)
                     extra = self._on_device(accumulators, outputs, item.device, device, real, split.batch_size)
@@ -72,9 +85,6 @@ class Evaluator:
                         accumulators.add(*late, view=host_view)
                         Progress.units(1)
                     late = (item.index, item.host, outputs, real, extra)
-                    total += 1
-                    if stop is not None and stop():
-                        return None
                 if late is not None:
                     accumulators.add(*late, view=host_view)
                     Progress.units(1)

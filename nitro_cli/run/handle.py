@@ -337,12 +337,12 @@ class Nitro:
             NotFoundError: no such split; those there are are listed.
         """
         with self._working():
-            return self._evaluate(split) or {}
+            return self._evaluate(split)
 
-    def _evaluate(self, split: str) -> dict[str, Any] | None:
+    def _evaluate(self, split: str) -> dict[str, Any]:
         self.set_phase(Phase(PhaseName.EVALUATING))
-        self._evaluated = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
-        metrics = self._evaluated
+        metrics = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
+        self._evaluated = metrics
         self.set_phase(Phase(PhaseName.IDLE))
         return metrics
 
@@ -358,8 +358,10 @@ class Nitro:
     def evaluate_in_training(self, split: str) -> dict[str, Any]:
         """One validation pass of the training loop."""
         self.set_phase(Phase(PhaseName.EVALUATING))
-        self._evaluated = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
-        return self._evaluated or {}
+        words: dict[str, Any] = {"stop": self.stop, "epoch": self.epoch}
+        metrics = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, **words)
+        self._evaluated = metrics
+        return metrics
 
     def render(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from nitro_cli.run.divergence import divergence_error
 from nitro_cli.run.hyper_rows import HyperRows, device_inputs
 from nitro_cli.run.phases import Phase, PhaseName
 from nitro_cli.run.progress import Progress
+from nitro_cli.run.stoppable_data import DataStopped, next_batch, until_stopped
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -104,8 +105,12 @@ class TrainLoop:
             if nitro.stop.pending():
                 self.session.save_resume_point(self.sums)
                 return "requested"
-            if self._close_epoch(epoch, wait):
-                return "early_stop"
+            try:
+                if self._close_epoch(epoch, wait):
+                    return "early_stop"
+            except DataStopped:
+                self.session.save_resume_point(self.sums)
+                return "requested"
             if nitro.stop.pending() and epoch < e.max_epochs:
                 self.session.save_resume_point(self.sums)
                 return "requested"
@@ -189,35 +194,40 @@ class TrainLoop:
         parts, accum = self.nitro.parts, self.plan.accum
         split = parts.splits["train"]
         pending: Pending | None = None
-        with split.stream(
-            epoch=epoch,
-            seed=parts.seed,
-            start=position,
-            state=parts.stream_state if position else None,
-            prepare=self._prepare(),
-            device_fields=parts.routing.device_fields,
-            ahead=not parts.placement.on_host,
-        ) as stream:
-            items = iter(stream)
+        with (
+            split.stream(
+                epoch=epoch,
+                seed=parts.seed,
+                start=position,
+                state=parts.stream_state if position else None,
+                prepare=self._prepare(),
+                device_fields=parts.routing.device_fields,
+                ahead=not parts.placement.on_host,
+            ) as stream,
+            until_stopped(stream, self.nitro.stop, split.name, patience=0.0) as items,
+        ):
             at = position
-            while at < split.batches:
-                group = tuple(_take(items, split.name, at + i) for i in range(accum))
-                signature = _signature([item.device for item in group])
-                batches = tuple(item.device[1] for item in group)
-                parts.stream_state = group[-1].state
-                hosts = tuple(item.host for item in group) if parts.keep_host_batches else ()
-                pending = self._dispatch(self._ready(signature, batches), batches, hosts, at, 1, pending)
-                at += accum
-                if self._boundary(epoch, pending):
-                    pending = None
-                if self.nitro.stop.pending():
-                    break
-            else:
-                for extra in items:
-                    raise DataError(
-                        f"split 'train' gave batch {extra.index + 1}, its length says {split.batches}",
-                        fix="make len(source) the number of batches it yields",
-                    )
+            try:
+                while at < split.batches:
+                    group = tuple(next_batch(items, split.name, at + i) for i in range(accum))
+                    signature = _signature([item.device for item in group])
+                    batches = tuple(item.device[1] for item in group)
+                    parts.stream_state = group[-1].state
+                    hosts = tuple(item.host for item in group) if parts.keep_host_batches else ()
+                    pending = self._dispatch(self._ready(signature, batches), batches, hosts, at, 1, pending)
+                    at += accum
+                    if self._boundary(epoch, pending):
+                        pending = None
+                    if self.nitro.stop.pending():
+                        break
+                else:
+                    for extra in items:
+                        raise DataError(
+                            f"split 'train' gave batch {extra.index + 1}, its length says {split.batches}",
+                            fix="make len(source) the number of batches it yields",
+                        )
+            except DataStopped:
+                pass  # the step before is the last: the run stops there
             self._finish(pending, epoch)
             return stream.wait_seconds
 
@@ -399,14 +409,3 @@ class TrainLoop:
 def _signature(prepared: Sequence[tuple[Any, Any]]) -> Any:
     """What a program is known by: the shapes and dtypes of the micro-batches of a step."""
     return prepared[0][0] if len(prepared) == 1 else tuple(signature for signature, _ in prepared)
-
-
-def _take(items: Iterator[Any], split: str, index: int) -> Any:
-    try:
-        return next(items)
-    except StopIteration:
-        raise DataError(
-            f"split {split!r} ended before batch {index}",
-            why="it yielded fewer batches than its length says",
-            fix="make len(source) the number of batches it yields",
-        ) from None

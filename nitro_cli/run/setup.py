@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nitro_cli.data import Split, inspect_split
+from nitro_cli.data import Split, answer_fork_warnings, inspect_split
 from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.experiment import (
@@ -144,7 +144,8 @@ def _build_data(parts: Parts, request: Request) -> None:
     if request.data is not None:
         built: Any = request.data
     else:
-        built = parts.experiment.build_data(parts.dist)
+        with answer_fork_warnings("build_data"):
+            built = parts.experiment.build_data(parts.dist)
     if not isinstance(built, Mapping):
         raise HookError(
             f"`build_data` returned {type(built).__name__}",

@@ -15,9 +15,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from multiprocessing import current_process, util
 from types import FrameType
 from typing import Any, Protocol
 
+from nitro_cli.data import ignore_group_signals
 from nitro_cli.import_frames import importing
 
 __all__ = ["NothingToSave", "Stoppable", "set_leave", "signals", "stop_again"]
@@ -129,8 +131,15 @@ class signals:
         """Install the handlers."""
         if threading.current_thread() is not threading.main_thread():
             return
+        global _workers
+        if _workers is None:
+            _workers = _Workers()
         self._watch()
         _active.add(self)
+        child = getattr(signal, "SIGCHLD", None)
+        if child is not None and callable(signal.getsignal(child)):
+            # PyTorch's raises wherever the main thread stands when a worker dies; whoever reads from it notices too.
+            self._previous[child] = signal.signal(child, signal.SIG_DFL)
         for number in STOP_SIGNALS:
             # What the process was told to ignore, as a shell's background job is told for SIGINT, stays ignored.
             if signal.getsignal(number) != signal.SIG_IGN:
@@ -287,6 +296,25 @@ def _end_children() -> None:
 _before_fork = threading.local()
 
 
+class _Workers:
+    """Processes that `multiprocessing` forks from a run leave signals to the whole group to it, if they are daemonic.
+
+    Others may be anything; a daemonic one ends with its parent, and is what loaders read by.
+    """
+
+    def __init__(self) -> None:
+        self.forked_from_run = False
+        util.register_after_fork(self, _Workers.start)
+
+    def start(self) -> None:
+        """In the child."""
+        if self.forked_from_run and current_process().daemon:
+            ignore_group_signals()
+
+
+_workers: _Workers | None = None
+
+
 def _hold_before_fork() -> None:
     """A signal that meets a child before it forgot the handlers would speak to the parent's watcher."""
     _before_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS) if _active else None
@@ -299,6 +327,8 @@ def _release_after_fork() -> None:
 
 
 def _forget_in_child() -> None:
+    if _workers is not None:
+        _workers.forked_from_run = bool(_active)
     if _active:
         with contextlib.suppress(ValueError, OSError):
             signal.set_wakeup_fd(-1)

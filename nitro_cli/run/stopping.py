@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import check_scalar
 
+_SIGNAL_SECONDS = 0.5
+"""How much later than a worker process the run may learn of a signal to both."""
+_PROCESSES = "multiprocessing.popen_fork"
+"""The module that every start method loads with the first process."""
 _CAUSES = ("", "request", "max_time", "sigusr1", "sigterm", "sigint")
 
 __all__ = ["EarlyStop", "StopRequest"]
@@ -67,13 +73,20 @@ class EarlyStop:
 
 
 class StopRequest:
-    """A stop asked for from outside: a signal, the clock, or `request_stop()`. Checked at every step boundary."""
+    """A stop asked for from outside: a signal, the clock, or `request_stop()`. Checked at every step boundary.
+
+    Attributes:
+        cause: what asked first; None when nothing did.
+        in_haste: whether a signal asked, so that nothing waits for data any more.
+    """
 
     def __init__(self) -> None:
         self.cause: str | None = None
         self._deadline: float | None = None
         self._shared = False
         self._agreed = False
+        self.in_haste = False
+        self._hurried: list[Callable[[], object]] = []
 
     def limit(self, seconds: float | None) -> None:
         """Ask for a stop by itself in `seconds` from now; None lifts the limit."""
@@ -83,6 +96,39 @@ class StopRequest:
         """Stop at the next boundary; the first cause is the one reported."""
         if self.cause is None:
             self.cause = cause
+
+    @contextlib.contextmanager
+    def hurrying(self, hurry: Callable[[], object]) -> Iterator[None]:
+        """While inside, `hurry` is called when a signal asks for a stop, maybe by its handler; at once if one did.
+
+        Where several processes train nothing is hurried: all go on until all know.
+        """
+        self._hurried.append(hurry)
+        try:
+            if self.in_haste:
+                hurry()
+            yield
+        finally:
+            self._hurried.remove(hurry)
+
+    def hurry(self) -> None:
+        """A signal asked for the stop: let what waits for data end its waiting."""
+        if not self._shared:
+            self.in_haste = True
+            for hurry in tuple(self._hurried):
+                hurry()
+
+    def explains_failure(self) -> bool:
+        """Whether data that failed just now did so because of the stop: worker processes may die of the same signal.
+
+        They may also have been reached a moment earlier, so that where there are such processes this waits a little.
+        """
+        if self._shared:
+            return False
+        until = time.monotonic() + (_SIGNAL_SECONDS if _PROCESSES in sys.modules else 0.0)
+        while self.cause is None and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.cause is not None
 
     def share(self) -> None:
         """Several processes train: stop only once all know, at the same step."""

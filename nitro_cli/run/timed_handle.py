@@ -206,6 +206,10 @@ class _TimedStream:
         """The stream's own count."""
         return float(self._stream.wait_seconds)
 
+    def hurry(self, patience: float) -> None:
+        """As the stream's own."""
+        self._stream.hurry(patience)
+
     def close(self) -> None:
         """End the pass."""
         self._stream.close()

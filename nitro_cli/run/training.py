@@ -158,6 +158,8 @@ class TrainingSession:
     def stop_asked(self, cause: str) -> bool:
         """A first signal: from the first step on the run stops at the next boundary, before that it just leaves."""
         self.nitro.stop.ask(cause)
+        if self._compiled:
+            self.nitro.stop.hurry()
         return self._compiled
 
     def abandon(self) -> str:

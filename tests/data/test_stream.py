@@ -1,4 +1,6 @@
 import gc
+import os
+import signal
 import threading
 import time
 import traceback
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nitro_cli.data import ArrayBatches, NoPrefetch, Prefetch, inspect_split, prefetch
+from nitro_cli.data import ArrayBatches, NoPrefetch, Prefetch, WaitEnded, inspect_split, prefetch
 from nitro_cli.errors import DataError, NitroWarning
 
 
@@ -629,3 +631,98 @@ def test_waiting_is_counted_and_a_ready_batch_costs_no_wait():
         threading.Timer(0.01, go.set).start()
         next(stream)
         assert stream.wait_seconds > 0.0
+
+
+class Blocking:
+    """Batches by iteration, the third of which never comes unless it is released."""
+
+    def __init__(self):
+        self.release = threading.Event()
+        self.reached = threading.Event()
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        for index, batch in enumerate(numbers(4)):
+            if index == 2:
+                self.reached.set()
+                self.release.wait(30)
+            yield batch
+
+
+def waits_in_vain(stream):
+    with pytest.raises(WaitEnded):
+        next(stream)
+    stream.close()
+
+
+@pytest.mark.parametrize("prepare", [None, lambda index, batch: batch])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_hurried_consumer_gets_what_is_there_and_waits_no_longer(prepare, ahead, monkeypatch):
+    monkeypatch.setattr(prefetch, "HURRIED_JOIN_SECONDS", 0.05)
+    source = Blocking()
+    stream = inspect_split("train", source).stream(epoch=1, seed=0, prepare=prepare, ahead=ahead)
+    try:
+        assert [next(stream).index, next(stream).index] == [0, 1]
+        hurrying = threading.Thread(target=lambda: source.reached.wait(30) and stream.hurry(0.0))
+        hurrying.start()
+        with pytest.warns(NitroWarning, match=r"did not end within 0\.05 s"):
+            waits_in_vain(stream)
+        hurrying.join()
+    finally:
+        source.release.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("nitro-data"):
+                thread.join(5)
+
+
+def test_a_hurried_consumer_of_inline_batches_leaves_the_source_from_a_signal_handler():
+    class Hurried(Blocking):
+        def __iter__(self):
+            for index, batch in enumerate(numbers(4)):
+                if index == 2:
+                    stream.hurry(1.0)  # with patience the source goes on
+                    stream.hurry(0.0)  # as the handler of a signal would, in the middle of the source's code
+                yield batch
+
+    with inspect_split("train", NoPrefetch(Hurried())).stream(epoch=1, seed=0) as stream:
+        assert [next(stream).index, next(stream).index] == [0, 1]
+        stream.hurry(0.0)  # outside of the source's code there is nothing to leave
+        with pytest.raises(WaitEnded):
+            next(stream)
+
+
+def test_the_threads_of_a_stream_hold_signals_to_the_group_back():
+    def masked():
+        batches = list(numbers(2))
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        assert {signal.SIGINT, signal.SIGUSR1} <= blocked or threading.current_thread() is threading.main_thread()
+        assert signal.SIGTERM not in blocked
+        return iter(batches)
+
+    assert len(indices(inspect_split("train", Generating(2, masked)))) == 2
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_fork_beside_jax_is_answered_with_the_setting_that_avoids_it():
+    import jax
+
+    jax.devices()  # from here on it warns of every fork
+
+    def forking():
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        warnings.warn("of the source's own", UserWarning, stacklevel=1)
+        return numbers(2)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        split = inspect_split("train", Generating(2, forking))
+        indices(split)
+    texts = [str(one.message) for one in told]
+    assert [text for text in texts if "fork" in text] == [text for text in texts if "multiprocessing_context" in text]
+    assert len([text for text in texts if "split `train`" in text and "'forkserver'" in text]) == 1
+    assert "of the source's own" in texts

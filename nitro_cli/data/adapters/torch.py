@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from nitro_cli.data.order import batch_rng
+from nitro_cli.data.worker_processes import block_group_signals, ignore_group_signals
 from nitro_cli.errors import DataError
 
 __all__ = ["TorchIterableBatches", "TorchMapBatches", "torch_batches"]
@@ -72,8 +75,15 @@ class TorchIterableBatches:
 
     def iterate(self, epoch: int, seed: int, start: int, state: Any) -> tuple[Iterator[Any], int]:
         """Return an iterator at the epoch's first batch."""
+        from torch.utils.data import DataLoader
+
+        loader = self._loader
+        if type(loader) is DataLoader:
+            # One of its own for each epoch: closing an iterator ends persistent workers for good.
+            settings = _worker_settings(loader) | {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+            loader = DataLoader(loader.dataset, **settings)
         with _seeded(seed, epoch, _ORDER):
-            iterator = iter(self._loader)
+            iterator = _started(loader)
         return _NumpyIterator(iterator, self._name, 0), 0
 
 
@@ -126,23 +136,59 @@ class TorchMapBatches:
 
         loader = self._loader
         plan = list(enumerate(_draw_order(loader, seed, epoch)))[start:]
-        settings: dict[str, Any] = {
-            "num_workers": loader.num_workers,
-            "collate_fn": loader.collate_fn,
-            "timeout": loader.timeout,
-            "worker_init_fn": _WorkerStart(loader.worker_init_fn),
-            "multiprocessing_context": loader.multiprocessing_context,
-        }
-        if loader.num_workers > 0:
-            settings["prefetch_factor"] = loader.prefetch_factor
+        settings = _worker_settings(loader)
         if loader.batch_sampler is None:
             settings |= {"batch_size": None, "sampler": plan}
         else:
             settings["batch_sampler"] = plan
         dataset: Any = _SeededDataset(loader.dataset, seed, epoch)  # torch asks for no more than its two methods
         with _seeded(seed, epoch, _ORDER):
-            iterator = iter(DataLoader(dataset, **settings))
+            iterator = _started(DataLoader(dataset, **settings))
         return _NumpyIterator(iterator, self._name, start), start
+
+
+def _worker_settings(loader: Any) -> dict[str, Any]:
+    """How the loader's workers work, for another loader."""
+    settings: dict[str, Any] = {
+        "num_workers": loader.num_workers,
+        "collate_fn": loader.collate_fn,
+        "timeout": loader.timeout,
+        "worker_init_fn": _WorkerStart(loader.worker_init_fn),
+        "multiprocessing_context": loader.multiprocessing_context,
+    }
+    if loader.num_workers > 0:
+        settings["prefetch_factor"] = loader.prefetch_factor
+    return settings
+
+
+def _started(loader: Any) -> Iterator[Any]:
+    """The loader's iterator, its workers started by a thread that is not the main one.
+
+    There PyTorch installs a handler that raises wherever the main thread stands when a worker dies; and the workers
+    inherit that signals to the whole group are held back.
+    """
+    if loader.num_workers == 0 or threading.current_thread() is not threading.main_thread():
+        return iter(loader)
+    started: list[Any] = []
+
+    def start() -> None:
+        block_group_signals()
+        try:
+            started.append(iter(loader))
+        except BaseException as error:
+            started.append(_Failed(error))
+
+    thread = threading.Thread(target=start, name="nitro-data-torch-start")
+    thread.start()
+    thread.join()
+    if isinstance(started[0], _Failed):
+        raise started[0].error
+    return cast("Iterator[Any]", started[0])
+
+
+@dataclass(frozen=True)
+class _Failed:
+    error: BaseException
 
 
 def _draw_order(loader: Any, seed: int, epoch: int) -> list[Any]:
@@ -189,11 +235,9 @@ class _WorkerStart:
         self._user = user
 
     def __call__(self, worker: int) -> None:
-        # ^C reaches the whole process group; the worker must serve the step that the run still finishes.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # What reaches the whole process group is the run's: the worker must serve the step that it still finishes.
+        ignore_group_signals()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if hasattr(signal, "SIGUSR1"):
-            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         if self._user is not None:
             self._user(worker)
 
