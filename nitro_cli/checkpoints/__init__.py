@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.json_text import plain_meta
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
-    from nitro_cli.checkpoints.manifest import read_manifest
+    from nitro_cli.checkpoints.manifest import load_manifest, read_manifest
     from nitro_cli.checkpoints.names import quarantined_records, record_name
     from nitro_cli.checkpoints.pieces import ArrayPieces
     from nitro_cli.checkpoints.pruning import Prunable, prune
@@ -27,20 +27,25 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.reconcile import unlisted_runs, warn_about_unlisted
     from nitro_cli.checkpoints.record import (
         CheckpointRecord,
-        RecordInfo,
-        checkpoint_info,
         load_checkpoint,
         read_record,
-        record_info,
         verify_record,
         write_record,
     )
+    from nitro_cli.checkpoints.record_metadata import (
+        RecordInfo,
+        check_meta,
+        check_stop_counters,
+        checkpoint_info,
+        record_info,
+    )
+    from nitro_cli.checkpoints.recorded_history import run_history
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
     from nitro_cli.checkpoints.sources import named_pair, resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
-    from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs
+    from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs, summarize
     from nitro_cli.checkpoints.verification import Verification, verify
 
 __all__ = [
@@ -64,11 +69,14 @@ __all__ = [
     "average_checkpoints",
     "best_entry",
     "check_disk",
+    "check_meta",
+    "check_stop_counters",
     "checkpoint_info",
     "disk_need",
     "host_arrays",
     "latest_entry",
     "load_checkpoint",
+    "load_manifest",
     "load_with_fallback",
     "named_pair",
     "plain_meta",
@@ -83,9 +91,11 @@ __all__ = [
     "rescan",
     "resolve_resume",
     "resolve_source",
+    "run_history",
     "run_in_use",
     "run_is_locked",
     "runs",
+    "summarize",
     "tree_difference",
     "unlisted_runs",
     "verify",
@@ -107,22 +117,21 @@ __getattr__, __dir__ = lazy_names(
         "json_text": "plain_meta",
         "leaves": "LeafSpec host_arrays record_bytes",
         "locks": "run_in_use run_is_locked",
-        "manifest": "read_manifest",
+        "manifest": "load_manifest read_manifest",
         "names": "quarantined_records record_name",
         "pieces": "ArrayPieces",
         "pruning": "Prunable prune",
-        "record": (
-            "CheckpointRecord RecordInfo checkpoint_info load_checkpoint read_record record_info verify_record "
-            "write_record"
-        ),
+        "record": "CheckpointRecord load_checkpoint read_record verify_record write_record",
+        "record_metadata": "RecordInfo check_meta check_stop_counters checkpoint_info record_info",
         "references": "AverageRef CheckpointRef",
         "rebuilding": "rescan",
         "reconcile": "unlisted_runs warn_about_unlisted",
+        "recorded_history": "run_history",
         "retention": "Retention",
         "shared_record": "PartWriter WrittenPart",
         "sources": "named_pair resolve_resume resolve_source",
         "store": "RunStore",
-        "summaries": "RunSummary best_entry runs",
+        "summaries": "RunSummary best_entry runs summarize",
         "differences": "tree_difference",
         "verification": "Verification verify",
     },

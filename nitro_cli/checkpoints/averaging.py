@@ -11,7 +11,8 @@ from nitro_cli.text import user_path
 
 from .differences import tree_difference
 from .leaves import LeafSpec, dtype_of
-from .record import CheckpointRecord, read_record, record_info, write_record
+from .record import CheckpointRecord, read_record, write_record
+from .record_metadata import record_info
 from .references import AverageRef
 from .sources import resolve_source
 

@@ -9,6 +9,8 @@ import shutil
 import stat
 from pathlib import Path
 
+from nitro_cli.text import open_regular
+
 __all__ = ["file_digest", "remove_tree", "tree_size"]
 
 _BLOCK = 1 << 20
@@ -22,7 +24,7 @@ def file_digest(path: Path, *, sync: bool = False) -> tuple[int, str]:
     """
     digest = hashlib.sha256()
     size = 0
-    with open(path, "rb", buffering=0) as file:
+    with open(open_regular(path, os.O_RDONLY, follow=False), "rb", buffering=0) as file:
         block = bytearray(_BLOCK)
         view = memoryview(block)
         while count := file.readinto(block):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +24,8 @@ class ManifestEntry:
         resume_point: written inside an epoch or by a stop; outside the selectors.
         stop_reason: why the run ended here, if it did.
         parent: of a branched run, the checkpoint it was resumed from.
+        sequence: larger than that of every checkpoint that was listed in its directory before; no clock is in it. 0 in
+            records of versions that did not count.
     """
 
     path: str
@@ -38,6 +39,7 @@ class ManifestEntry:
     resume_point: bool = False
     stop_reason: str | None = None
     parent: str | None = None
+    sequence: int = 0
 
     @property
     def name(self) -> str:
@@ -67,39 +69,12 @@ class ManifestEntry:
             "resume_point": self.resume_point,
             "stop_reason": self.stop_reason,
             "parent": self.parent,
+            "sequence": self.sequence,
         }
         if self.score is not None and not self.finite:
             name = "nan" if math.isnan(self.score) else "inf" if self.score > 0 else "-inf"
             document["nonfinite"] = {"score": name}
         return document
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ManifestEntry:
-        """Undo `as_json`; keys that are not known are ignored.
-
-        Raises:
-            KeyError, TypeError, ValueError: a key is missing or has another type.
-        """
-        score = document.get("score")
-        named = document.get("nonfinite", {}).get("score")
-        if named is not None:
-            score = float(named)
-        path, run = document["path"], document["run"]
-        if not isinstance(path, str) or not isinstance(run, str):
-            raise TypeError("`path` and `run` are texts")
-        return cls(
-            path=path,
-            run=run,
-            epoch=int(document["epoch"]),
-            step=int(document["step"]),
-            score=None if score is None else float(score),
-            metric=document.get("metric"),
-            mode=document.get("mode"),
-            written=float(document.get("written", 0.0)),
-            resume_point=bool(document.get("resume_point", False)),
-            stop_reason=document.get("stop_reason"),
-            parent=document.get("parent"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +90,7 @@ class RunInfo:
         seed: the run's seed.
         created, written: when it began and when it last wrote, in seconds since 1970.
         displaced: paths of checkpoints that retention displaced and whose deletion may not have ended.
+        sequence: the directory's counter when the run last wrote; 0 in manifests of versions that did not count.
     """
 
     id: str
@@ -126,6 +102,7 @@ class RunInfo:
     created: float = 0.0
     written: float = 0.0
     displaced: tuple[str, ...] = ()
+    sequence: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The form in manifest.json."""
@@ -138,30 +115,25 @@ class RunInfo:
             "created": self.created,
             "written": self.written,
             "displaced": list(self.displaced),
+            "sequence": self.sequence,
         }
-
-    @classmethod
-    def from_json(cls, run: str, document: Mapping[str, Any]) -> RunInfo:
-        """Undo `as_json`; keys that are not known are ignored."""
-        return cls(
-            id=run,
-            experiment=document.get("experiment") or "",
-            preset=document.get("preset"),
-            status=document.get("status") or "interrupted",
-            parent=document.get("parent"),
-            seed=document.get("seed"),
-            created=float(document.get("created") or 0.0),
-            written=float(document.get("written") or 0.0),
-            displaced=tuple(document.get("displaced") or ()),
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of one manifest.json: runs by id, and entries in the order they were committed."""
+    """The content of one manifest.json.
+
+    Attributes:
+        runs: by id.
+        entries: in the order they were committed.
+        sequence: counts what was written to the directory; every record and run carries its value.
+        sealed: whether the file carried a digest of its own, as all but those of earlier versions do.
+    """
 
     runs: dict[str, RunInfo] = field(default_factory=dict)
     entries: tuple[ManifestEntry, ...] = ()
+    sequence: int = 0
+    sealed: bool = field(default=True, compare=False)
 
     def of_run(self, run: str) -> tuple[ManifestEntry, ...]:
         """The entries of one run, in the order they were committed."""
@@ -171,12 +143,21 @@ class Manifest:
         """The manifest with one run added or replaced."""
         return replace(self, runs={**self.runs, info.id: info})
 
+    def with_write(self, info: RunInfo) -> Manifest:
+        """The manifest after a run has written: `with_run`, its counter and the run's raised above all before."""
+        sequence = 1 + max(self.counted, info.sequence)
+        return replace(self.with_run(replace(info, sequence=sequence)), sequence=sequence)
+
+    @property
+    def counted(self) -> int:
+        """The largest sequence in it."""
+        known = (item.sequence for items in (self.entries, self.runs.values()) for item in items)
+        return max(self.sequence, max(known, default=0))
+
     def without_run(self, run: str) -> Manifest:
         """The manifest without one run and its entries."""
-        return Manifest(
-            {name: info for name, info in self.runs.items() if name != run},
-            tuple(entry for entry in self.entries if entry.run != run),
-        )
+        runs = {name: info for name, info in self.runs.items() if name != run}
+        return replace(self, runs=runs, entries=tuple(entry for entry in self.entries if entry.run != run))
 
 
 def latest_entry(entries: tuple[ManifestEntry, ...] | list[ManifestEntry]) -> ManifestEntry | None:

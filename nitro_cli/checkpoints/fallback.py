@@ -13,7 +13,8 @@ from pathlib import Path
 from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarning, StorageError
 
 from .entries import Manifest, ManifestEntry, latest_entry
-from .manifest import load_manifest, update_manifest
+from .manifest import MANIFEST_FILE, load_manifest, update_manifest
+from .names import contained_path
 from .rebuilding import quarantine_path
 from .record import CheckpointRecord, read_record
 from .references import CheckpointRef
@@ -139,8 +140,9 @@ def quarantine(root: Path, entry: ManifestEntry) -> Path:
 
     Raises:
         StorageError, OSError: the directory cannot be written.
+        IntegrityError: a link is on the way.
     """
-    path = root / entry.path
+    path = contained_path(root, entry.path, root / MANIFEST_FILE)
     aside = quarantine_path(path)
 
     def without(old: Manifest) -> Manifest:

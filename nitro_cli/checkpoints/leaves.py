@@ -116,7 +116,7 @@ class PieceSpec:
     @classmethod
     def from_json(cls, dtype: str, document: Mapping[str, Any]) -> PieceSpec:
         """Undo `as_json`."""
-        spec = LeafSpec(dtype, tuple(document["shape"]), document["kind"], document["key"])
+        spec = LeafSpec(dtype, tuple(document["shape"]), document["kind"], document.get("key"))
         return cls(document["store"], tuple(document["start"]), spec)
 
 
@@ -209,7 +209,10 @@ def split_leaves(
         elif isinstance(leaf, np.ndarray):
             specs[path] = _keep(leaf, stored)
         else:
-            specs[path] = LeafSpec("None" if leaf is None else type(leaf).__name__, (), "value", value=leaf)
+            # Of a subclass, such as an enumeration, its plain value.
+            plain = next((kind for kind in (bool, int, float, str) if isinstance(leaf, kind)), None)
+            name, value = ("None", None) if plain is None else (plain.__name__, plain(leaf))
+            specs[path] = LeafSpec(name, (), "value", value=value)
     return specs, stored
 
 
@@ -246,19 +249,17 @@ def join_leaves(specs: Mapping[str, LeafSpec], read: ReadStore, where: str) -> d
         IntegrityError: a leaf has another dtype or shape than its spec says, both sides are named; or its pieces are
             not the whole of it.
     """
-    import numpy as np
-
     leaves: dict[str, Any] = {}
     wanted: dict[str, list[tuple[str, LeafSpec, Sequence[int] | None]]] = {}
     for path, spec in specs.items():
         leaves[path] = spec.value
         if spec.kind == "empty":
-            leaves[path] = np.empty(spec.shape, dtype_of(spec.dtype))
+            leaves[path] = _space(path, spec, where)
         elif spec.kind == "pieces":
             problem = pieces_problem(spec)
             if problem is not None:
                 raise IntegrityError(f"the pieces of the leaf {path!r} are not the leaf", where=where, why=problem)
-            leaves[path] = np.empty(spec.shape, dtype_of(spec.dtype))
+            leaves[path] = _space(path, spec, where)
             for piece in spec.pieces:
                 wanted.setdefault(piece.store, []).append((path, piece.spec, piece.start))
         elif spec.kind != "value":
@@ -274,11 +275,32 @@ def join_leaves(specs: Mapping[str, LeafSpec], read: ReadStore, where: str) -> d
     return leaves
 
 
+def _space(path: str, spec: LeafSpec, where: str) -> np.ndarray[Any, Any]:
+    """An array of a leaf's shape and dtype, to be filled."""
+    import numpy as np
+
+    try:
+        return np.empty(spec.shape, _dtype_in(path, spec, where))
+    except (MemoryError, ValueError) as error:
+        raise IntegrityError(
+            f"the leaf {path!r} is larger than this machine can hold",
+            where=where,
+            why=f"{spec.dtype}{list(spec.shape)}",
+        ) from error
+
+
+def _dtype_in(path: str, spec: LeafSpec, where: str) -> np.dtype[Any]:
+    try:
+        return dtype_of(spec.dtype)
+    except (TypeError, ValueError) as error:
+        raise IntegrityError(f"the leaf {path!r} has a dtype that no array has", where=where, why=spec.dtype) from error
+
+
 def _checked(path: str, spec: LeafSpec, stored: Any, where: str) -> np.ndarray[Any, Any]:
     """A stored array as the leaf, or piece of one, that its spec says."""
     import numpy as np
 
-    dtype = dtype_of(spec.dtype)
+    dtype = _dtype_in(path, spec, where)
     found = np.asarray(stored)
     expected = (dtype, spec.shape)
     if spec.kind == "bytes":

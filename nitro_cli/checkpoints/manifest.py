@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import warnings
@@ -12,18 +14,22 @@ from typing import Any
 
 from nitro_cli.errors import IntegrityError, NitroWarning, RunNotFoundError
 from nitro_cli.installation import nitro_version
-from nitro_cli.text import user_path, write_atomically
+from nitro_cli.text import IrregularFileError, parse_json, read_regular, user_path, write_atomically
 
 from . import migrations
-from .entries import Manifest, ManifestEntry, RunInfo
+from .entries import Manifest
+from .json_text import BLANK_DIGEST, is_sealed, seal
 from .locks import manifest_lock
-from .names import CHECKPOINTS, RUN_ID, contained_path, is_checkpoint_name
+from .names import CHECKPOINTS, contained_path, is_checkpoint_name
 from .transient import storage_error, with_retry
 
 __all__ = ["MANIFEST_FILE", "present_names", "read_manifest", "update_manifest"]
 
 MANIFEST_FILE = "manifest.json"
 _LOOKS = 3
+_MOST_BYTES = 1 << 28
+_UNSEALED_FORMAT = 1
+_DAMAGED = "the manifest is damaged"
 
 
 def read_manifest(directory: Path | str) -> Manifest:
@@ -39,7 +45,7 @@ def read_manifest(directory: Path | str) -> Manifest:
 
     Raises:
         RunNotFoundError: there is no such directory.
-        IntegrityError: the manifest is damaged, or a path in it leads outside.
+        IntegrityError: the manifest is damaged, was changed, or lists what is no checkpoint of a run below it.
         IncompatibleError: a newer nitro wrote it.
         StorageError: it cannot be read.
     """
@@ -72,56 +78,46 @@ def load_manifest(root: Path) -> Manifest:
     """Read manifest.json alone, without a look at the checkpoints; errors as `read_manifest`."""
     path = root / MANIFEST_FILE
     try:
-        content = with_retry(path.read_bytes, f"reading {path}")
+        read = functools.partial(read_regular, path, limit=_MOST_BYTES, follow=False)
+        content = with_retry(read, f"reading {path}")
     except FileNotFoundError:
         return Manifest()
+    except IrregularFileError as error:
+        raise _damaged(path, str(error.strerror)) from error
     except OSError as error:
         raise storage_error(error, "the manifest could not be read", path) from error
     try:
-        document = json.loads(content)
-        if not isinstance(document, dict):
-            raise ValueError("it is not a JSON object")
+        document = parse_json(content)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
+    if not isinstance(document, dict):
+        raise _damaged(path, "it is not a JSON object")
+    written_format = document.get("format")
     document = migrations.migrated(document, migrations.MANIFEST_FORMAT, migrations.MANIFEST_MIGRATIONS, path)
-    try:
-        runs = {run: RunInfo.from_json(run, facts) for run, facts in document["runs"].items()}
-        entries = tuple(ManifestEntry.from_json(entry) for entry in document["entries"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from error
-    for entry in entries:
-        _check_place(root, path, entry)
-    for run in runs:
-        if not RUN_ID.fullmatch(run):
-            raise _damaged(path, f"{run!r} is not the id of a run")
-    return Manifest(runs, entries)
+    sealed = written_format != _UNSEALED_FORMAT
+    if sealed and not is_sealed(content):
+        raise _damaged(path, "its text does not match the digest it carries: it was changed since nitro wrote it")
+    from nitro_cli.text.documents import check_document
+
+    from .documents import ManifestDocument
+
+    found = check_document(ManifestDocument, document, path, what=_DAMAGED, fix=_fix(path))
+    return found.manifest(sealed=sealed)
+
+
+def _fix(path: Path) -> str:
+    return f"rebuild it from the checkpoints: `nitro runs {path.parent} --rescan`"
 
 
 def _damaged(path: Path, why: str) -> IntegrityError:
-    return IntegrityError(
-        "the manifest is damaged",
-        where=str(path),
-        why=why,
-        fix=f"rebuild it from the checkpoints: `nitro runs {path.parent} --rescan`",
-    )
-
-
-def _check_place(root: Path, path: Path, entry: ManifestEntry) -> None:
-    """An entry is `<run>/checkpoints/<name>`; anything else is refused before a file is touched."""
-    parts = entry.path.split("/")
-    if len(parts) != 3 or parts[:2] != [entry.run, CHECKPOINTS] or not RUN_ID.fullmatch(entry.run):
-        contained_path(root, entry.path, path)
-        raise _damaged(path, f"{entry.path!r} is not the place of a checkpoint of run {entry.run!r}")
-    if parts[2] in ("", ".", "..") or "\\" in parts[2] or "\x00" in parts[2]:
-        contained_path(root, entry.path, path)
-        raise _damaged(path, f"{entry.path!r} is not the place of a checkpoint")
+    return IntegrityError(_DAMAGED, where=str(path), why=why, fix=_fix(path))
 
 
 def present_names(root: Path, runs: set[str]) -> dict[str, set[str]]:
     """Names of the checkpoint directories on disk, per run; one listing of each run's `checkpoints/`.
 
     Raises:
-        IntegrityError: a run or a checkpoint is a link that leads outside `root`.
+        IntegrityError: a run, its `checkpoints/` or a checkpoint is a link.
     """
     names: dict[str, set[str]] = {}
     for run in runs:
@@ -134,7 +130,7 @@ def present_names(root: Path, runs: set[str]) -> dict[str, set[str]]:
                         continue
                     if item.is_symlink():
                         contained_path(root, f"{run}/{CHECKPOINTS}/{item.name}", root / MANIFEST_FILE)
-                    if item.is_dir():
+                    if item.is_dir(follow_symlinks=False):
                         found.add(item.name)
         except (FileNotFoundError, NotADirectoryError):
             pass
@@ -182,20 +178,24 @@ def update_manifest(
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
-    """The text of manifest.json: one line per run and per entry, for a reader and for `diff`."""
+    """The text of manifest.json: one line per run and per entry, for a reader and for `diff`; with its own digest."""
     document: dict[str, Any] = {
+        "sha256": BLANK_DIGEST,
         "format": migrations.MANIFEST_FORMAT,
         "framework": nitro_version(),
+        "sequence": manifest.counted,
     }
     head = json.dumps(document, allow_nan=False)[:-1]
     runs = ",\n".join(
         f"  {json.dumps(run)}: {json.dumps(info.as_json(), allow_nan=False)}" for run, info in manifest.runs.items()
     )
     entries = ",\n".join(f"  {json.dumps(entry.as_json(), allow_nan=False)}" for entry in manifest.entries)
-    return f'{head},\n "runs": {{\n{runs}\n }},\n "entries": [\n{entries}\n ]}}\n'.encode()
+    return seal(f'{head},\n "runs": {{\n{runs}\n }},\n "entries": [\n{entries}\n ]}}\n')
 
 
 def _remove_strays(root: Path) -> None:
     """Delete what killed writers of the manifest left; only the holder of its lock may."""
     for stray in root.glob(f".{MANIFEST_FILE}.tmp-*"):
-        stray.unlink(missing_ok=True)
+        # What is no file of nitro's is left alone.
+        with contextlib.suppress(IsADirectoryError, PermissionError):
+            stray.unlink(missing_ok=True)

@@ -19,13 +19,15 @@ __all__ = [
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 RECORD_FORMAT = 2
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
 
 # The function at n turns a document of format n into one of format n + 1.
 RECORD_MIGRATIONS: dict[int, Migration] = {
     1: lambda document: document,  # 2 adds leaves in pieces
 }
-MANIFEST_MIGRATIONS: dict[int, Migration] = {}
+MANIFEST_MIGRATIONS: dict[int, Migration] = {
+    1: lambda document: document,  # 2 adds a digest and the sequence, which is 0 for all that is there
+}
 
 
 def migrated(document: dict[str, Any], current: int, migrations: Mapping[int, Migration], path: Path) -> dict[str, Any]:

@@ -5,11 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from pathlib import Path, PurePosixPath
+import stat
+from pathlib import Path
 
 from nitro_cli.errors import ConfigError, IntegrityError
 
-__all__ = ["RUN_ID", "contained_path", "is_checkpoint_name", "is_stray_name", "quarantined_records", "record_name"]
+__all__ = [
+    "RUN_ID",
+    "component_problem",
+    "contained_path",
+    "is_checkpoint_name",
+    "is_stray_name",
+    "place_problem",
+    "quarantined_records",
+    "record_name",
+    "relative_problem",
+]
 
 CHECKPOINTS = "checkpoints"
 RUN_ID = re.compile(r"[0-9a-f]{8}")
@@ -17,6 +28,7 @@ QUARANTINED = re.compile(r"\.corrupt-\d+$")
 _STRAYS = (".tmp-", ".deleting-")
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 _LONGEST = 180
+_LONGEST_NAME = 255
 
 
 def record_name(name: str) -> str:
@@ -63,7 +75,8 @@ def is_checkpoint_name(name: str) -> bool:
 def quarantined_records(run_path: Path) -> list[Path]:
     """The damaged checkpoints of a run that were set aside as `<name>.corrupt-<n>`, by name."""
     try:
-        return sorted(p for p in (run_path / CHECKPOINTS).iterdir() if QUARANTINED.search(p.name) and p.is_dir())
+        found = [p for p in (run_path / CHECKPOINTS).iterdir() if QUARANTINED.search(p.name)]
+        return sorted(p for p in found if p.is_dir() and not p.is_symlink())
     except OSError:
         return []
 
@@ -73,8 +86,39 @@ def is_stray_name(name: str) -> bool:
     return name.startswith(_STRAYS)
 
 
+def component_problem(name: str) -> str | None:
+    """Why a text is not the name of one file or directory, or None where it is."""
+    if name in ("", ".", ".."):
+        return f"has a part {name!r}"
+    if any(character in name for character in "/\\\x00"):
+        return "has a separator inside a name"
+    if len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME:
+        return f"has a name of more than {_LONGEST_NAME} bytes"
+    return None
+
+
+def relative_problem(path: str) -> str | None:
+    """Why a text is not a plain relative POSIX path that stays below where it starts, or None where it is."""
+    if path.startswith("/") or re.match(r"[A-Za-z]+:", path):
+        return "leads outside: it is not relative"
+    if ".." in path.split("/"):
+        return "leads outside: it has a part '..'"
+    return next(filter(None, map(component_problem, path.split("/"))), None)
+
+
+def place_problem(path: str) -> str | None:
+    """Why a text is not the place of a checkpoint in a directory of runs, `<run>/checkpoints/<name>`; None if it is."""
+    problem = relative_problem(path)
+    if problem is not None:
+        return problem
+    parts = path.split("/")
+    if len(parts) != 3 or not RUN_ID.fullmatch(parts[0]) or parts[1] != CHECKPOINTS or parts[2].startswith("."):
+        return f"is not the place of a checkpoint, <run>/{CHECKPOINTS}/<name>"
+    return None
+
+
 def contained_path(root: Path, relative: str, listed_in: Path) -> Path:
-    """Return `root / relative`, after checking that it stays inside `root`.
+    """Return `root / relative`, after checking that it lies below `root` and that no link is on the way.
 
     Args:
         root: the directory.
@@ -82,23 +126,28 @@ def contained_path(root: Path, relative: str, listed_in: Path) -> Path:
         listed_in: the file that lists it, for the error.
 
     Raises:
-        IntegrityError: the path is absolute, has `..`, a backslash or a drive, or a link on the way leads outside.
+        IntegrityError: the path is absolute, has `..`, a backslash or a drive, or it or a directory on the way is a
+            link.
     """
-    pure = PurePosixPath(relative)
-    plain = relative and "\\" not in relative and "\x00" not in relative and ":" not in (pure.parts or ("",))[0]
-    if not plain or pure.is_absolute() or ".." in pure.parts:
-        raise _outside(root, relative, listed_in, "it is not a plain relative path")
-    path = root / pure
-    real = os.path.realpath(path)
-    base = os.path.realpath(root)
-    if real != base and not real.startswith(base.rstrip(os.sep) + os.sep):
-        raise _outside(root, relative, listed_in, f"a link on the way leads to {real}")
+    problem = relative_problem(relative)
+    if problem is not None:
+        raise _outside(root, relative, listed_in, f"it {problem}")
+    path = root
+    for part in relative.split("/"):
+        path = path / part
+        try:
+            linked = stat.S_ISLNK(os.lstat(path).st_mode)
+        except OSError:
+            # What is not there, or cannot be looked at, is told by whoever opens it.
+            return root / relative
+        if linked:
+            raise _outside(root, relative, listed_in, f"{path} is a link, and nitro follows none below a run directory")
     return path
 
 
 def _outside(root: Path, relative: str, listed_in: Path, why: str) -> IntegrityError:
     return IntegrityError(
-        f"{listed_in.name} lists {relative!r}, which leads outside {root}",
+        f"{listed_in.name} lists {relative!r}, which leads outside {root} or through a link",
         where=str(listed_in),
         why=why,
         fix="do not use this file unless you know who changed it; a manifest is rebuilt by `nitro runs DIR --rescan`",

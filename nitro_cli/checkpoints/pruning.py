@@ -14,8 +14,8 @@ from nitro_cli.text import user_path
 from .durable import remove_tree, tree_size
 from .entries import Manifest, ManifestEntry
 from .locks import RunLock, run_is_locked
-from .manifest import load_manifest, update_manifest
-from .names import CHECKPOINTS, QUARANTINED, RUN_ID, is_stray_name
+from .manifest import MANIFEST_FILE, load_manifest, update_manifest
+from .names import CHECKPOINTS, QUARANTINED, RUN_ID, contained_path, is_stray_name
 from .retention import Retention
 from .summaries import best_entry
 from .transient import storage_error
@@ -83,13 +83,15 @@ def prune(
     Raises:
         NotFoundError: `path` is neither.
         StorageError: something could not be deleted.
+        IntegrityError: a link is on the way to what would be deleted, or the manifest is damaged.
     """
     place = user_path(path)
     if (place / CHECKPOINTS).is_dir() and RUN_ID.fullmatch(place.name):
         root, chosen = place.parent, [place.name]
     elif place.is_dir():
         root = place
-        chosen = sorted(p.name for p in place.iterdir() if RUN_ID.fullmatch(p.name) and (p / CHECKPOINTS).is_dir())
+        folders = (p for p in place.iterdir() if RUN_ID.fullmatch(p.name) and not p.is_symlink())
+        chosen = sorted(p.name for p in folders if (p / CHECKPOINTS).is_dir())
     else:
         raise NotFoundError("there is no run to prune", where=str(place), why="there is no such directory")
     found: list[Prunable] = []
@@ -101,6 +103,7 @@ def prune(
 def _prune_run(
     root: Path, run: str, keep: tuple[Selector, ...] | None, metric: str | None, mode: str | None, delete: bool
 ) -> list[Prunable]:
+    contained_path(root, f"{run}/{CHECKPOINTS}", root / MANIFEST_FILE)
     if run_is_locked(root / run):
         warnings.warn(f"the run {run} is being trained and is left alone", NitroWarning, stacklevel=3)
         return []
@@ -114,13 +117,15 @@ def _prune_run(
         def without(old: Manifest) -> Manifest:
             doomed[:] = _not_kept(root, run, old, keep, metric, mode)
             paths = {item.path for item in doomed}
-            return replace(old, entries=tuple(e for e in old.entries if root / e.path not in paths))
+            kept = tuple(e for e in old.entries if root / e.path not in paths)
+            return replace(old, entries=kept) if doomed else old
 
         if keep is not None:
             update_manifest(root, without)
         items = _left_over(root, run) + doomed
         for item in items:
-            remove_tree(item.path)
+            # Looked at again: it may have become a link since it was listed.
+            remove_tree(contained_path(root, item.path.relative_to(root).as_posix(), root / MANIFEST_FILE))
     except OSError as error:
         raise storage_error(error, "a checkpoint could not be deleted", root / run) from error
     finally:
@@ -135,10 +140,16 @@ def _left_over(root: Path, run: str) -> list[Prunable]:
             items.append(Prunable(item, run, tree_size(item), "quarantined"))
         elif is_stray_name(item.name):
             items.append(Prunable(item, run, tree_size(item), "left over"))
-    info = load_manifest(root).runs.get(run)
+    manifest = load_manifest(root)
+    info, retained = manifest.runs.get(run), {entry.path for entry in manifest.entries}
     for relative in () if info is None else info.displaced:
-        if (root / relative).is_dir():
-            items.append(Prunable(root / relative, run, tree_size(root / relative), "left over"))
+        path = contained_path(root, relative, root / MANIFEST_FILE)
+        # Never what is still listed, nor a checkpoint of another run while a process works on that.
+        owner = relative.split("/", 1)[0]
+        if relative in retained or (owner != run and run_is_locked(root / owner)):
+            continue
+        if path.is_dir():
+            items.append(Prunable(path, run, tree_size(path), "left over"))
     return items
 
 

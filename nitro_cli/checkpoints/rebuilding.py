@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import run_is_locked
 from .manifest import MANIFEST_FILE, load_manifest, update_manifest
 from .names import CHECKPOINTS, RUN_ID
-from .reconcile import RUN_FILE, with_disk
+from .reconcile import tell_corrected, with_disk, with_records, written_order
+from .run_file import RUN_FILE
 
 __all__ = ["rescan"]
 
@@ -22,7 +24,8 @@ __all__ = ["rescan"]
 def rescan(directory: Path | str) -> Manifest:
     """Write the manifest anew from the records on disk, for one that is lost, damaged or out of date.
 
-    A damaged manifest.json is kept as `manifest.json.corrupt-<n>`. Damaged checkpoints are left out, with a warning.
+    A damaged manifest.json is kept as `manifest.json.corrupt-<n>`. Damaged checkpoints are left out; these, what was
+    listed and is gone, and what the manifest said otherwise than the records, are warned about.
 
     Args:
         directory: the directory of the runs.
@@ -55,22 +58,39 @@ def _what_is_known(root: Path) -> Manifest:
 
 
 def _rebuilt(root: Path, old: Manifest) -> Manifest:
-    manifest = Manifest(old.runs, old.entries)
+    manifest = old
     for folder in sorted(root.iterdir()):
         run = folder.name
         if not RUN_ID.fullmatch(run) or folder.is_symlink() or not folder.is_dir():
             continue
         if run in old.runs or (folder / RUN_FILE).is_file() or _has_records(folder):
-            manifest = with_disk(root, manifest, run)
+            manifest, differences = with_records(root, with_disk(root, manifest, run), run)
+            tell_corrected(root, differences)
     runs = {run: info for run, info in manifest.runs.items() if (root / run).is_dir()}
     entries = tuple(entry for entry in manifest.entries if entry.run in runs)
+    entries = tuple(sorted(entries, key=written_order))
+    _tell_dropped(root, old, runs, entries)
     filled = {run: _filled(root, info, entries) for run, info in runs.items()}
-    return Manifest(filled, tuple(sorted(entries, key=lambda e: (e.written, e.step))))
+    rebuilt = Manifest(filled, entries, manifest.counted)
+    return replace(rebuilt, sequence=rebuilt.counted + 1)
+
+
+def _tell_dropped(root: Path, old: Manifest, runs: Mapping[str, RunInfo], entries: Sequence[ManifestEntry]) -> None:
+    """Say which runs and checkpoints the manifest listed and the disk does not hold."""
+    kept = {entry.path for entry in entries}
+    dropped = [f"the run {run}" for run in old.runs if run not in runs]
+    dropped += [entry.path for entry in old.entries if entry.path not in kept and entry.run in runs]
+    if dropped:
+        warnings.warn(
+            f"{root / MANIFEST_FILE} listed what is gone from the disk and lists it no longer: {', '.join(dropped)}",
+            NitroWarning,
+            stacklevel=4,
+        )
 
 
 def _has_records(folder: Path) -> bool:
     checkpoints = folder / CHECKPOINTS
-    return checkpoints.is_dir() and any(checkpoints.iterdir())
+    return checkpoints.is_dir() and not checkpoints.is_symlink() and any(checkpoints.iterdir())
 
 
 def _filled(root: Path, info: RunInfo, entries: tuple[ManifestEntry, ...]) -> RunInfo:
@@ -79,11 +99,12 @@ def _filled(root: Path, info: RunInfo, entries: tuple[ManifestEntry, ...]) -> Ru
     if own:
         newest = own[-1]
         written = max(info.written, newest.written)
+        sequence = max(info.sequence, newest.sequence)
         parent = info.parent or newest.parent
         status = info.status
         if status == "interrupted" and newest.stop_reason:
             status = newest.stop_reason
-        info = replace(info, written=written, parent=parent, status=status)
+        info = replace(info, written=written, parent=parent, status=status, sequence=sequence)
     if info.status == "running" and not run_is_locked(root / info.id):
         info = replace(info, status="interrupted")
     return info

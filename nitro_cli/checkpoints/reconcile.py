@@ -2,79 +2,64 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import time
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from nitro_cli.errors import IncompatibleError, IntegrityError, LockedError, NitroWarning, StorageError
+from nitro_cli.errors import IncompatibleError, IntegrityError, LockedError, NitroWarning, NotFoundError, StorageError
 
+from .documents import RecordEntry, RunFacts
 from .durable import remove_tree
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import RunLock, run_is_locked
 from .manifest import MANIFEST_FILE, present_names
-from .names import CHECKPOINTS, RUN_ID, contained_path, is_checkpoint_name, is_stray_name
-from .record import RecordInfo, record_info
+from .names import CHECKPOINTS, RUN_ID, contained_path, is_checkpoint_name, is_stray_name, place_problem
+from .record_metadata import record_entry
 from .retention import Retention
+from .run_directory import check_newest
+from .run_file import RUN_FILE, read_run_file
 
 __all__ = [
-    "entry_of_record",
-    "passed_by_adopted",
     "remove_displaced",
     "remove_strays",
     "remove_strays_of_dead_runs",
     "run_info_from_disk",
+    "taken_over",
+    "tell_adopted",
+    "tell_corrected",
     "unlisted_runs",
     "warn_about_unlisted",
     "with_disk",
+    "with_records",
     "without_entries",
+    "written_order",
 ]
-
-RUN_FILE = "run.json"
-
-
-def entry_of_record(info: RecordInfo, run: str) -> ManifestEntry | None:
-    """The manifest entry of a record that lies in the `checkpoints/` of a run; None if no run wrote it there."""
-    if not info.entry:
-        return None
-    try:
-        entry = ManifestEntry.from_json({"path": "", "run": run, **info.entry})
-    except (KeyError, TypeError, ValueError) as error:
-        raise IntegrityError(
-            f"the record of {info.path.name} does not say where it stands in its run",
-            where=str(info.path),
-            why=f"{type(error).__name__}: {error}",
-        ) from error
-    written = entry.written or info.written
-    return replace(entry, path=f"{run}/{CHECKPOINTS}/{info.path.name}", run=run, written=written)
 
 
 def with_disk(root: Path, manifest: Manifest, run: str) -> Manifest:
-    """The manifest with one run as it is on disk: entries that are gone dropped, unlisted records adopted.
+    """The manifest with one run as it is on disk: entries that are gone dropped, unlisted records adopted, both said.
 
-    A record is unlisted when the process was killed between publishing it and writing the manifest. One that is
-    damaged is not adopted, with a warning. Nothing on disk is changed.
+    A record is unlisted when the process ended between publishing it and writing the manifest. One that is damaged is
+    not adopted. Nothing on disk is changed.
     """
     names = present_names(root, {run})[run]
     listed = manifest.of_run(run)
     info = manifest.runs.get(run) or run_info_from_disk(root, run)
-    doomed = {path.rsplit("/", 1)[-1] for path in info.displaced}
+    doomed = {path.rsplit("/", 1)[-1] for path in info.displaced if path.startswith(f"{run}/")}
     unlisted = names - {entry.name for entry in listed} - doomed
     adopted: list[ManifestEntry] = []
     for name in sorted(unlisted):
         try:
-            record = record_info(root / run / CHECKPOINTS / name)
-            entry = entry_of_record(record, run)
+            found = record_entry(root / run / CHECKPOINTS / name, run)
         except (IntegrityError, IncompatibleError) as error:
             warnings.warn(f"a checkpoint that no manifest lists cannot be used: {error}", NitroWarning, stacklevel=2)
             continue
-        if entry is not None:
-            adopted.append(entry)
-            info = _filled_from(info, record)
-    adopted.sort(key=lambda e: (e.written, e.step))
+        if found is not None:
+            adopted.append(found[0])
+            info = _filled_from(info, found[1])
+    adopted.sort(key=written_order)
     gone = {entry.path for entry in listed if entry.name not in names}
     if not gone and not adopted and run in manifest.runs:
         return manifest
@@ -82,7 +67,68 @@ def with_disk(root: Path, manifest: Manifest, run: str) -> Manifest:
     return replace(manifest.with_run(info), entries=entries)
 
 
-def passed_by_adopted(
+def tell_adopted(root: Path, before: Manifest, after: Manifest) -> None:
+    """Say which checkpoints are taken in that the manifest did not list: their process ended before it could."""
+    known = {entry.path for entry in before.entries}
+    taken = [entry.path for entry in after.entries if entry.path not in known]
+    if taken:
+        warnings.warn(
+            f"{root / MANIFEST_FILE} did not list {_some(taken)}: taken in, their process ended before it could",
+            NitroWarning,
+            stacklevel=3,
+        )
+
+
+def with_records(root: Path, manifest: Manifest, run: str) -> tuple[Manifest, list[str]]:
+    """The manifest with the entries of one run as their records say, which are the truth; and what differed.
+
+    A record that cannot be read is left to whoever loads it.
+    """
+    corrected: dict[str, ManifestEntry] = {}
+    differences: list[str] = []
+    for entry in manifest.of_run(run):
+        try:
+            found = record_entry(root / entry.path, run)
+        except (IntegrityError, IncompatibleError, NotFoundError, StorageError):
+            continue
+        if found is not None and (difference := _difference(entry, found[0])):
+            corrected[entry.path] = found[0]
+            differences.append(f"{entry.path}: {difference}")
+    if not corrected:
+        return manifest, []
+    return replace(manifest, entries=tuple(corrected.get(e.path, e) for e in manifest.entries)), differences
+
+
+def tell_corrected(root: Path, differences: Sequence[str]) -> None:
+    """Say where the manifest said otherwise than the records."""
+    if differences:
+        warnings.warn(
+            f"{root / MANIFEST_FILE} says otherwise than the records, and the records are right: {_some(differences)}",
+            NitroWarning,
+            stacklevel=3,
+        )
+
+
+def written_order(entry: ManifestEntry) -> tuple[int, float, int]:
+    """Key that sorts entries in the order they were committed; clocks decide only among those without a sequence."""
+    return (entry.sequence, entry.written, entry.step)
+
+
+def _difference(listed: ManifestEntry, held: ManifestEntry) -> str:
+    """What a manifest says of a checkpoint otherwise than its record; empty where they agree."""
+    parts = []
+    for name in ("epoch", "step", "score", "metric", "mode", "resume_point", "sequence"):
+        here, there = getattr(listed, name), getattr(held, name)
+        if here != there and not (here != here and there != there):
+            parts.append(f"{name} {here} here, {there} in the record")
+    return ", ".join(parts)
+
+
+def _some(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:3]) + (f", and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
+def _passed_by_adopted(
     old: Manifest, found: Manifest, start: ManifestEntry | None, retention: Retention | None
 ) -> tuple[str, ...]:
     """What rotation would have deleted for records that were published, but not listed, when the process died.
@@ -98,6 +144,33 @@ def passed_by_adopted(
         return ()
     gone = retention.displaced(found.entries, start.run, live=lambda other: True)
     return tuple(entry.path for entry in gone if entry.path != start.path)
+
+
+def taken_over(
+    root: Path, old: Manifest, *, run: str, start: ManifestEntry | None, retention: Retention | None
+) -> Manifest:
+    """The manifest after a process has taken over a run, as the disk and its records have it; ends what was begun.
+
+    Args:
+        root: the directory of the runs.
+        old: the manifest as it was.
+        run: id of the run, whose lock the caller holds.
+        start: the checkpoint that training goes on from, once loaded; whoever named it has told what differs.
+        retention: the run's rule.
+
+    Raises:
+        IncompatibleError: `start` is not the newest.
+    """
+    found, differences = with_records(root, with_disk(root, old, run), run)
+    if start is None:
+        tell_adopted(root, old, found)
+        tell_corrected(root, differences)
+    check_newest(found, run, start)
+    info = found.runs[run]
+    remove_displaced(root, found, info.displaced)
+    gone = _passed_by_adopted(old, found, start, retention)
+    info = replace(info, status="running", written=time.time(), displaced=gone)
+    return without_entries(found.with_write(info), gone)
 
 
 def without_entries(manifest: Manifest, paths: Iterable[str]) -> Manifest:
@@ -118,7 +191,7 @@ def unlisted_runs(root: Path, known: Collection[str]) -> list[str]:
         folders = [p for p in root.iterdir() if RUN_ID.fullmatch(p.name) and p.name not in known and not p.is_symlink()]
         for folder in folders:
             checkpoints = folder / CHECKPOINTS
-            records = checkpoints.iterdir() if checkpoints.is_dir() else ()
+            records = checkpoints.iterdir() if checkpoints.is_dir() and not checkpoints.is_symlink() else ()
             if any(is_checkpoint_name(p.name) and p.is_dir() for p in records) and not run_is_locked(folder):
                 found.append(folder.name)
     except OSError:
@@ -139,31 +212,31 @@ def warn_about_unlisted(root: Path, known: Collection[str]) -> None:
         )
 
 
-def _filled_from(info: RunInfo, record: RecordInfo) -> RunInfo:
+def _filled_from(info: RunInfo, facts: RecordEntry) -> RunInfo:
     """What the manifest and run.json do not say of a run, from a record of it."""
-    facts = record.entry
     return replace(
         info,
-        experiment=info.experiment or str(facts.get("experiment") or ""),
-        preset=info.preset if info.preset is not None else facts.get("preset"),
-        seed=info.seed if info.seed is not None else facts.get("seed"),
-        parent=info.parent if info.parent is not None else facts.get("parent"),
+        experiment=info.experiment or facts.experiment or "",
+        preset=info.preset if info.preset is not None else facts.preset,
+        seed=info.seed if info.seed is not None else facts.seed,
+        parent=info.parent if info.parent is not None else facts.parent,
+        sequence=max(info.sequence, facts.sequence),
     )
 
 
 def run_info_from_disk(root: Path, run: str) -> RunInfo:
-    """What can be said of a run that the manifest does not have, from its run.json and its newest record."""
-    facts: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads((root / run / RUN_FILE).read_bytes())
-        facts = found if isinstance(found, dict) else {}
-    known = {key: facts.get(key) for key in ("experiment", "preset", "status", "parent", "seed", "created")}
-    if not isinstance(known["experiment"], (str, type(None))):
-        known["experiment"] = str(known["experiment"])
+    """What can be said of a run that the manifest does not have, from its run.json; one that cannot be read is told."""
+    file = root / run / RUN_FILE
     try:
-        return RunInfo.from_json(run, known)
-    except (TypeError, ValueError):
+        found = read_run_file(file)
+    except FileNotFoundError:
         return RunInfo(run, status="interrupted")
+    except (IntegrityError, OSError) as error:
+        why = error.why if isinstance(error, IntegrityError) else error
+        warnings.warn(f"{file} cannot be used, so less is known of the run: {why}", NitroWarning, stacklevel=2)
+        return RunInfo(run, status="interrupted")
+    known = {key: found.get(key) for key in ("experiment", "preset", "status", "parent", "seed", "created")}
+    return RunFacts.model_validate(known).info(run)
 
 
 def remove_displaced(root: Path, manifest: Manifest, displaced: Iterable[str]) -> None:
@@ -173,11 +246,9 @@ def remove_displaced(root: Path, manifest: Manifest, displaced: Iterable[str]) -
     """
     retained = {entry.path for entry in manifest.entries}
     for relative in displaced:
-        parts = relative.split("/")
-        plain = len(parts) == 3 and RUN_ID.fullmatch(parts[0]) and parts[1] == CHECKPOINTS
-        path = contained_path(root, relative, root / MANIFEST_FILE)
-        if relative in retained or not plain:
+        if relative in retained or place_problem(relative) is not None:
             continue
+        path = contained_path(root, relative, root / MANIFEST_FILE)
         try:
             remove_tree(path)
         except OSError as error:
@@ -185,7 +256,12 @@ def remove_displaced(root: Path, manifest: Manifest, displaced: Iterable[str]) -
 
 
 def remove_strays(run_path: Path) -> None:
-    """Delete what a killed writer of this run left; only the holder of the run's lock may."""
+    """Delete what a killed writer of this run left; only the holder of the run's lock may.
+
+    Raises:
+        IntegrityError: the run or its `checkpoints/` is a link.
+    """
+    contained_path(run_path.parent, f"{run_path.name}/{CHECKPOINTS}", run_path / CHECKPOINTS)
     for folder in (run_path, run_path / CHECKPOINTS):
         if not folder.is_dir():
             continue
@@ -204,7 +280,8 @@ def remove_strays_of_dead_runs(root: Path, manifest: Manifest) -> None:
     """
     for run, info in manifest.runs.items():
         path = root / run
-        if info.status != "running" or not path.is_dir() or run_is_locked(path):
+        linked = path.is_symlink() or (path / CHECKPOINTS).is_symlink()
+        if info.status != "running" or linked or not path.is_dir() or run_is_locked(path):
             continue
         lock = RunLock(path)
         try:

@@ -9,34 +9,32 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IntegrityError, NitroError, StorageError, nearest
+from nitro_cli.errors import ConfigError, IntegrityError, NitroError, StorageError
 from nitro_cli.installation import nitro_version, version_of
 from nitro_cli.text import fsync_directory, user_path
 
 from . import migrations
 from .array_store import read_arrays, write_arrays
 from .durable import file_digest, remove_tree
-from .json_text import decode_value, dump_sealed, encode_value, load_sealed
-from .leaves import ARRAYS, LeafSpec, host_arrays, join_leaves, split_leaves
+from .json_text import dump_sealed, encode_value
+from .leaves import ARRAYS, host_arrays, join_leaves, split_leaves
 from .names import contained_path
+from .record_metadata import MOST_BYTES, RECORD_FILE, RecordInfo, damaged, no_checkpoint, record_info
 from .transient import storage_error, with_retry
 
 __all__ = [
     "CheckpointRecord",
-    "RecordInfo",
-    "checkpoint_info",
+    "commit_record",
     "load_checkpoint",
+    "prepare_record",
     "read_record",
-    "record_info",
     "verify_record",
     "write_record",
 ]
-
-RECORD_FILE = "record.json"
 
 
 @dataclass(slots=True)
@@ -50,50 +48,6 @@ class CheckpointRecord:
 
     meta: dict[str, Any]
     arrays: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordInfo:
-    """What record.json says, read without opening an array.
-
-    Attributes:
-        path: the checkpoint's directory.
-        format: the format number it was written in.
-        framework: the version of nitro that wrote it.
-        versions: versions of jax, orbax, optax and numpy at the time.
-        written: when, in seconds since 1970.
-        entry: the facts the manifest holds of it (epoch, step, score, ...); empty outside a run.
-        meta: as saved.
-        leaves: path text to dtype, shape and kind.
-        files: relative POSIX path to (size in bytes, SHA-256 hex).
-    """
-
-    path: Path
-    format: int
-    framework: str
-    versions: dict[str, str]
-    written: float
-    entry: dict[str, Any]
-    meta: dict[str, Any]
-    leaves: dict[str, LeafSpec]
-    files: dict[str, tuple[int, str]]
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk of the listed files."""
-        return sum(size for size, _ in self.files.values())
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the leaves below `params/` hold."""
-        total = 0
-        for path, spec in self.leaves.items():
-            if path.startswith("params/") and spec.kind != "value":
-                count = 1
-                for length in spec.shape:
-                    count *= length
-                total += count
-        return total
 
 
 def write_record(
@@ -138,6 +92,10 @@ class PreparedRecord:
 
     document: dict[str, Any]
     stored: dict[str, Any]
+
+    def with_entry(self, facts: Mapping[str, Any]) -> PreparedRecord:
+        """The record with these facts in its entry."""
+        return replace(self, document={**self.document, "entry": {**self.document["entry"], **facts}})
 
 
 def prepare_record(meta: Mapping[str, Any], arrays: Mapping[str, Any], entry: Mapping[str, Any]) -> PreparedRecord:
@@ -219,91 +177,18 @@ def write_store(temporary: Path, store: str, stored: Mapping[str, Any]) -> dict[
 
 def seal_record(temporary: Path, document: Mapping[str, Any], files: Mapping[str, Any]) -> None:
     """Write record.json, which lists the files of all stores, and make the directory durable."""
+    content = dump_sealed({**document, "files": dict(sorted(files.items()))})
+    if len(content) > MOST_BYTES:
+        raise ConfigError(
+            f"{RECORD_FILE} would have {len(content)} bytes, and is read up to {MOST_BYTES}",
+            where=temporary.name,
+            fix="keep what is large out of the metadata: arrays belong in `state`, and not into every row of metrics",
+        )
     with open(temporary / RECORD_FILE, "wb") as out:
-        out.write(dump_sealed({**document, "files": dict(sorted(files.items()))}))
+        out.write(content)
         out.flush()
         os.fsync(out.fileno())
     fsync_directory(temporary)
-
-
-def record_info(path: Path | str) -> RecordInfo:
-    """Read a checkpoint's metadata without its arrays; cheap, and needs neither JAX nor orbax.
-
-    Args:
-        path: the checkpoint's directory, or its record.json.
-
-    Raises:
-        CheckpointNotFoundError: there is no checkpoint at `path`.
-        IntegrityError: record.json is missing or damaged.
-        IncompatibleError: a newer nitro wrote it.
-        StorageError: it cannot be read.
-    """
-    directory = user_path(path)
-    if directory.name == RECORD_FILE:
-        directory = directory.parent
-    file = directory / RECORD_FILE
-    if not directory.is_dir():
-        raise _no_checkpoint(directory, "there is no such directory")
-    if file.is_symlink():
-        raise _damaged(file, "it is a link; a checkpoint holds plain files")
-    try:
-        content = with_retry(file.read_bytes, f"reading {file}")
-    except FileNotFoundError as error:
-        if (directory / ARRAYS).exists() or directory.parent.name == "checkpoints":
-            raise _damaged(file, "the file is missing") from error
-        raise _no_checkpoint(directory, f"the directory has no {RECORD_FILE}") from error
-    except OSError as error:
-        raise storage_error(error, "the checkpoint could not be read", file) from error
-    try:
-        document = load_sealed(content)
-    except ValueError as error:
-        raise _damaged(file, str(error)) from error
-    written_format = document.get("format", 0)
-    document = migrations.migrated(document, migrations.RECORD_FORMAT, migrations.RECORD_MIGRATIONS, file)
-    return RecordInfo(
-        path=directory,
-        format=written_format,
-        framework=document["framework"],
-        versions=document["versions"],
-        written=document["written"],
-        entry=decode_value(document["entry"]),
-        meta=decode_value(document["meta"]),
-        leaves={leaf: LeafSpec.from_json(spec) for leaf, spec in document["leaves"].items()},
-        files={name: (facts["size"], facts["sha256"]) for name, facts in document["files"].items()},
-    )
-
-
-checkpoint_info = record_info
-"""Its name outside this room."""
-
-
-def _damaged(file: Path, why: str) -> IntegrityError:
-    return IntegrityError(
-        f"the checkpoint {file.parent.name} is damaged",
-        where=str(file),
-        why=why,
-        fix="use another checkpoint of the run; `nitro checkpoint verify` lists which are whole",
-    )
-
-
-def _no_checkpoint(directory: Path, why: str) -> CheckpointNotFoundError:
-    fix = None
-    if (directory / "manifest.json").exists():
-        fix = "this is a directory of runs: name a run and a checkpoint of it, `latest:best` or `latest:latest`"
-    elif (directory / "checkpoints").is_dir():
-        fix = f"this is a run: name it with a checkpoint, `{directory.name}:best` or `{directory.name}:latest`"
-    siblings = (
-        [p.name for p in directory.parent.iterdir() if p.is_dir() and p.name != directory.name]
-        if directory.parent.is_dir()
-        else []
-    )
-    return CheckpointNotFoundError(
-        "there is no checkpoint at this path",
-        where=str(directory),
-        why=why,
-        fix=fix,
-        nearest=nearest(directory.name, siblings),
-    )
 
 
 def verify_record(path: Path | str) -> RecordInfo:
@@ -317,12 +202,13 @@ def verify_record(path: Path | str) -> RecordInfo:
         CheckpointNotFoundError, IncompatibleError, StorageError: as `record_info`.
     """
     info = record_info(path)
+    _check_plain(info)
     for name, (size, digest) in info.files.items():
         file = contained_path(info.path, name, info.path / RECORD_FILE)
         try:
             found = file.lstat()
             if not stat.S_ISREG(found.st_mode):
-                raise _damaged(file, "it is not a plain file")
+                raise _damaged_at(info, name, "it is not a plain file")
             if found.st_size != size:
                 raise _damaged_at(info, name, f"it has {found.st_size} bytes, {size} were written")
             if with_retry(functools.partial(file_digest, file), f"reading {file}") != (size, digest):
@@ -334,8 +220,31 @@ def verify_record(path: Path | str) -> RecordInfo:
     return info
 
 
+def _check_plain(info: RecordInfo) -> None:
+    """Check that a record is made of directories and plain files: what reads arrays follows links, and waits at pipes.
+
+    Raises:
+        IntegrityError: it holds something else.
+    """
+    folders = [info.path]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as listing:
+                for item in listing:
+                    if item.is_dir(follow_symlinks=False):
+                        folders.append(Path(item.path))
+                    elif not item.is_file(follow_symlinks=False):
+                        name = Path(item.path).relative_to(info.path).as_posix()
+                        raise _damaged_at(info, name, "it is no plain file: a link, a pipe or a device")
+        except FileNotFoundError:
+            # Rotation is deleting it; what is listed and missing is told below.
+            continue
+        except OSError as error:
+            raise storage_error(error, "the checkpoint could not be read", info.path) from error
+
+
 def _damaged_at(info: RecordInfo, name: str, why: str) -> IntegrityError:
-    error = _damaged(info.path / RECORD_FILE, why)
+    error = damaged(info.path / RECORD_FILE, why)
     error.where = str(info.path / name)
     return error
 
@@ -360,7 +269,7 @@ def read_record(path: Path | str, arrays: bool = True, *, prefixes: Iterable[str
         if os.path.lexists(path):
             raise
         # Rotation renames the whole directory away: no file of it is damaged.
-        raise _no_checkpoint(Path(path), "it was deleted while it was read") from error
+        raise no_checkpoint(Path(path), "it was deleted while it was read") from error
 
 
 load_checkpoint = read_record

@@ -62,11 +62,11 @@ class CheckpointRef:
 
     def continues(self, root: Path | str) -> bool:
         """Whether a resume of it in the directory `root` continues its run, rather than branching a new one."""
-        return self.newest and self.root is not None and self.root.resolve() == Path(root).resolve()
+        return self.newest and self.root is not None and os.path.realpath(self.root) == os.path.realpath(root)
 
     def parent_of_run_in(self, root: Path | str) -> str:
         """How a run in the directory `root` names it as its parent: a POSIX path relative to `root`."""
-        return Path(os.path.relpath(self.path.resolve(), Path(root).resolve())).as_posix()
+        return Path(os.path.relpath(os.path.realpath(self.path), os.path.realpath(root))).as_posix()
 
 
 @dataclass(frozen=True, slots=True)

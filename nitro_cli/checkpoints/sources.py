@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +25,8 @@ from .entries import Manifest, ManifestEntry, latest_entry
 from .locks import run_is_locked
 from .manifest import read_manifest
 from .names import CHECKPOINTS, RUN_ID
-from .reconcile import entry_of_record, with_disk
-from .record import RECORD_FILE, record_info
+from .reconcile import tell_adopted, tell_corrected, with_disk, with_records
+from .record_metadata import RECORD_FILE, record_entry, record_info
 from .references import AverageRef, CheckpointRef
 from .retention import warn_about_mixed
 from .summaries import RunSummary, best_entry, summarize
@@ -60,7 +60,7 @@ def resolve_source(
     pair = named_pair(spec, what)
     if pair is None:
         return _path_source(os.path.expanduser(os.fspath(spec)), spec, what)
-    return _pair_source(*pair, user_path(root), metric, mode)
+    return _pair_source(*pair, user_path(root), metric, mode, what)
 
 
 def named_pair(spec: Any, what: What = "weights") -> tuple[str, Any] | None:
@@ -97,7 +97,7 @@ def resolve_resume(
         return None
     if spec == "auto":
         base = user_path(root)
-        manifest = _current_manifest(base) if base.is_dir() else Manifest()
+        manifest = _current_manifest(base, tell=False) if os.path.isdir(base) else Manifest()
         if not manifest.entries:
             _check_nothing_left(base, manifest)
             warnings.warn(f'resume="auto": {base} holds nothing to resume, starting fresh', NitroWarning, stacklevel=2)
@@ -191,7 +191,7 @@ def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
     if path.name == RECORD_FILE:
         path = path.parent
     info = record_info(path)
-    where = path.resolve()
+    where = Path(os.path.realpath(path))
     if where.parent.name == CHECKPOINTS and RUN_ID.fullmatch(where.parent.parent.name):
         root, run = where.parent.parent.parent, where.parent.parent.name
         relative = f"{run}/{CHECKPOINTS}/{where.name}"
@@ -204,7 +204,8 @@ def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
         listed = next((e for e in manifest.of_run(run) if e.path == relative), None)
         if listed is not None:
             return CheckpointRef.of_entry(root, listed, "path", manifest)
-    entry = entry_of_record(info, str(info.entry.get("run") or "")) if info.entry else None
+    found = record_entry(path, str(info.entry["run"])) if info.entry else None
+    entry = None if found is None else found[0]
     epoch, step = (entry.epoch, entry.step) if entry else (info.meta.get("epoch"), info.meta.get("step"))
     return CheckpointRef(
         path=path,
@@ -219,25 +220,39 @@ def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
     )
 
 
-def _current_manifest(root: Path) -> Manifest:
-    """The manifest, with what a killed process published but could not list any more; nothing is written."""
-    manifest = read_manifest(root)
-    for run, info in manifest.runs.items():
-        if info.status == "running" and not run_is_locked(root / run):
+def _current_manifest(root: Path, *, tell: bool = True) -> Manifest:
+    """The manifest, with what a process published but could not list any more; nothing is written."""
+    manifest = listed = read_manifest(root)
+    for run in listed.runs:
+        if not run_is_locked(root / run):
             manifest = with_disk(root, manifest, run)
+    if tell:
+        tell_adopted(root, listed, manifest)
+    return manifest
+
+
+def _checked_manifest(root: Path, manifest: Manifest, runs: Iterable[str]) -> Manifest:
+    """The manifest with the entries of these runs as their records have them; what differed is said."""
+    told: list[str] = []
+    for run in runs:
+        manifest, differences = with_records(root, manifest, run)
+        told += differences
+    tell_corrected(root, told)
     return manifest
 
 
 def _pair_source(
-    run: str, checkpoint: Any, root: Path, metric: str | None, mode: str | None
+    run: str, checkpoint: Any, root: Path, metric: str | None, mode: str | None, what: What
 ) -> CheckpointRef | AverageRef:
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise RunNotFoundError(
             f"no run to take {run}:{checkpoint} from", where=str(root), why="there is no such directory"
         )
     manifest = _current_manifest(root)
     summaries = summarize(root, manifest)
     chosen = None if run == "all" else _find_run(run, summaries, root)
+    if what == "resume" or not manifest.sealed:
+        manifest = _checked_manifest(root, manifest, manifest.runs if chosen is None else (chosen,))
     entries = manifest.entries if chosen is None else manifest.of_run(chosen)
     if checkpoint == "latest":
         newest = latest_entry(entries)
@@ -250,13 +265,18 @@ def _pair_source(
     return average_source(checkpoint, chosen or "", entries, root, metric, mode, manifest)
 
 
+def _last_commit(summary: RunSummary) -> tuple[int, float]:
+    """When a run committed its newest checkpoint: its sequence; the clock decides only where nothing was counted."""
+    return max((entry.sequence, entry.written) for entry in summary.checkpoints)
+
+
 def _find_run(run: str, summaries: Sequence[RunSummary], root: Path) -> str:
     """The whole id of the run that `latest` or a prefix names."""
     if run == "latest":
         with_checkpoints = [s for s in summaries if s.checkpoints]
         if not with_checkpoints:
             raise _nothing("no run has a checkpoint", root, summaries, RunNotFoundError)
-        return max(with_checkpoints, key=lambda s: max(e.written for e in s.checkpoints)).id
+        return max(with_checkpoints, key=_last_commit).id
     matching = [s.id for s in summaries if s.id.startswith(run)]
     if len(matching) > 1:
         raise ConfigError(

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from nitro_cli.errors import ConfigError, NitroError, RunNotFoundError
-from nitro_cli.text import write_atomically
+from nitro_cli.errors import ConfigError, IntegrityError, NitroError, NitroWarning, RunNotFoundError
 
 from .disk import check_disk
 from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
-from .json_text import decode_value, encode_value
 from .locks import RunLock, run_is_locked
-from .manifest import load_manifest, update_manifest
-from .names import CHECKPOINTS, RUN_ID
+from .manifest import MANIFEST_FILE, load_manifest, update_manifest
+from .names import CHECKPOINTS, RUN_ID, contained_path
 from .reconcile import (
-    RUN_FILE,
-    passed_by_adopted,
     remove_displaced,
     remove_strays,
     remove_strays_of_dead_runs,
+    taken_over,
     warn_about_unlisted,
-    with_disk,
     without_entries,
 )
-from .record import commit_record, prepare_record
+from .record import PreparedRecord, commit_record, prepare_record
 from .retention import Retention, warn_about_others
-from .run_directory import check_newest, new_record_path, new_run_directory
+from .run_directory import new_record_path, new_run_directory
+from .run_file import RUN_FILE, read_run_file, write_run_file
 from .shared_record import WrittenPart, begin_shared, commit_shared, written_in_pieces
 from .summaries import best_entry
-from .transient import storage_error, with_retry
+from .transient import storage_error
 from .writer import BackgroundWriter
 
 if TYPE_CHECKING:
@@ -72,6 +69,7 @@ class RunStore:
         self._sleep = sleep
         self._writer = BackgroundWriter(f"nitro-checkpoint-{info.id}")
         self._closed = False
+        self._counted = info.sequence
 
     @classmethod
     def create(
@@ -116,7 +114,7 @@ class RunStore:
         now = time.time()
         info = RunInfo(run, experiment, preset, "running", parent, seed, created=now, written=now)
         try:
-            manifest = update_manifest(base, lambda old: old.with_run(info), sleep=sleep)
+            manifest = update_manifest(base, lambda old: old.with_write(info), sleep=sleep)
             remove_strays_of_dead_runs(base, manifest)
             warn_about_unlisted(base, manifest.runs)
             if retention is not None:
@@ -125,7 +123,7 @@ class RunStore:
             lock.release()
             shutil.rmtree(base / run, ignore_errors=True)
             raise
-        return cls(base, info, lock, retention, sleep)
+        return cls(base, manifest.runs[run], lock, retention, sleep)
 
     @classmethod
     def reopen(
@@ -150,27 +148,20 @@ class RunStore:
             RunNotFoundError: there is no such run.
             LockedError: another process is training it.
             IncompatibleError: `from_entry` is not the newest; a new run has to branch from it.
-            StorageError, IntegrityError: as `create`.
+            StorageError, IntegrityError: as `create`; or the run is a link.
         """
         base = Path(root)
         if not RUN_ID.fullmatch(run_id) or not (base / run_id).is_dir():
             raise RunNotFoundError(f"there is no run {run_id!r}", where=str(base))
         retention = None if checkpointer is None else Retention.of(checkpointer, metric, mode)
+        contained_path(base, f"{run_id}/{CHECKPOINTS}", base / MANIFEST_FILE)
         lock = RunLock(base / run_id)
         lock.acquire()
         try:
             remove_strays(base / run_id)
 
-            def take_over(old: Manifest) -> Manifest:
-                found = with_disk(base, old, run_id)
-                check_newest(found, run_id, from_entry)
-                info = found.runs[run_id]
-                remove_displaced(base, found, info.displaced)
-                gone = passed_by_adopted(old, found, from_entry, retention)
-                info = replace(info, status="running", written=time.time(), displaced=gone)
-                return without_entries(found.with_run(info), gone)
-
-            manifest = update_manifest(base, take_over, sleep=sleep)
+            take = functools.partial(taken_over, base, run=run_id, start=from_entry, retention=retention)
+            manifest = update_manifest(base, take, sleep=sleep)
             remove_displaced(base, manifest, manifest.runs[run_id].displaced)
             if retention is not None:
                 warn_about_others(manifest.entries, retention, run_id, base)
@@ -215,8 +206,9 @@ class RunStore:
         if self._retention is None:
             return False
         self.wait()
+        manifest = load_manifest(self.root)
         entry = self._entry("", epoch, step, score, resume_point=False)
-        return self._retention.admits(load_manifest(self.root).entries, entry)
+        return self._retention.admits(manifest.entries, replace(entry, sequence=manifest.counted + 1))
 
     def save(
         self,
@@ -272,12 +264,12 @@ class RunStore:
         entry = replace(entry, stop_reason=None if reason is None else str(reason))
         about_run = {"experiment": self._info.experiment, "preset": self._info.preset, "seed": self._info.seed}
         prepared = prepare_record(meta, arrays, {**entry.as_json(), **about_run})
-        write = functools.partial(commit_record, path, prepared)
+        write: Callable[..., object] = functools.partial(commit_record, path)
         if written_in_pieces(arrays):
             assert others is not None
             temporary = begin_shared(path, sleep=self._sleep)
-            write = functools.partial(commit_shared, path, temporary, prepared, others(temporary))
-        self._writer.submit(lambda: self._commit(write, entry))
+            write = functools.partial(commit_shared, path, temporary, parts=others(temporary))
+        self._writer.submit(lambda: self._commit(write, prepared, entry))
         if final:
             self.wait()
         return path
@@ -297,24 +289,36 @@ class RunStore:
             parent=self._info.parent,
         )
 
-    def _commit(self, write: Callable[..., object], entry: ManifestEntry) -> None:
+    def _commit(self, write: Callable[..., object], prepared: PreparedRecord, entry: ManifestEntry) -> None:
         """The background part of a save: record, then manifest, then deletion."""
-        write(sleep=self._sleep)
+        # A manifest that cannot be read stops the run when it is to be written; the record is whole before that.
+        with contextlib.suppress(NitroError):
+            self._counted = max(self._counted, load_manifest(self.root).counted)
+        entry = replace(entry, sequence=self._counted + 1)
+        write(prepared=prepared.with_entry({"sequence": entry.sequence}), sleep=self._sleep)
         fresh: tuple[str, ...] = ()
+        failure: Exception | None = None
 
         def add(old: Manifest) -> Manifest:
-            nonlocal fresh
+            nonlocal fresh, failure
             entries = (*old.entries, entry)
             rule = self._retention
-            gone = [] if rule is None else rule.displaced(entries, self.id, live=self._is_live)
+            try:
+                gone = [] if rule is None else rule.displaced(entries, self.id, live=self._is_live)
+            except Exception as error:
+                # A selector of one's own: the record is there, so it is listed; nothing is deleted on its word.
+                gone, failure = [], error
             fresh = tuple(e.path for e in gone)
             info = old.runs.get(self.id, self._info)
             left = tuple(p for p in info.displaced if os.path.lexists(self.root / p))
             info = replace(info, written=entry.written, displaced=(*left, *fresh))
-            return without_entries(replace(old.with_run(info), entries=entries), fresh)
+            return without_entries(replace(old, entries=entries).with_write(info), fresh)
 
         manifest = update_manifest(self.root, add, sleep=self._sleep)
+        self._counted = manifest.counted
         remove_displaced(self.root, manifest, fresh)
+        if failure is not None:
+            raise failure
 
     def _is_live(self, run: str) -> bool:
         return run_is_locked(self.root / run)
@@ -348,13 +352,7 @@ class RunStore:
             ConfigError: a value has no JSON form.
             StorageError: it cannot be written.
         """
-        plain = encode_value({"status": "running", **document}, RUN_FILE)
-        content = json.dumps(plain, indent=1).encode()
-        file = self.path / RUN_FILE
-        try:
-            with_retry(lambda: write_atomically(file, content), f"writing {file}", sleep=self._sleep)
-        except OSError as error:
-            raise storage_error(error, "the run's description could not be written", file) from error
+        write_run_file(self.path / RUN_FILE, {"status": "running", **document}, sleep=self._sleep)
 
     def set_status(self, status: str) -> None:
         """Record in the manifest, and in run.json where there is one, that the run runs or why it stopped.
@@ -368,13 +366,20 @@ class RunStore:
 
         def change(old: Manifest) -> Manifest:
             info = old.runs.get(self.id, self._info)
-            return old.with_run(replace(info, status=status, written=time.time()))
+            return old.with_write(replace(info, status=status, written=time.time()))
 
         update_manifest(self.root, change, sleep=self._sleep)
         file = self.path / RUN_FILE
-        if file.is_file():
-            document = decode_value(json.loads(file.read_bytes()))
-            self.write_info({**document, "status": status})
+        try:
+            document = read_run_file(file)
+        except FileNotFoundError:
+            return
+        except IntegrityError as error:
+            warnings.warn(f"{file} is not kept up to date: {error.why}", NitroWarning, stacklevel=2)
+            return
+        except OSError as error:
+            raise storage_error(error, "the run's description could not be read", file) from error
+        self.write_info({**document, "status": status})
 
     def close(self) -> None:
         """Wait for the save in flight and let go of the run; twice is no error.

@@ -32,6 +32,7 @@ class RunSummary:
         created: when it began.
         seed: its seed.
         path: its directory.
+        sequence: the directory's counter when it last wrote; what newest means.
     """
 
     id: str
@@ -46,6 +47,7 @@ class RunSummary:
     created: float
     seed: int | None
     path: Path
+    sequence: int = 0
 
     @property
     def class_name(self) -> str:
@@ -91,7 +93,7 @@ def best_entry(
     """
     scored = [entry for entry in entries if entry.score is not None and not entry.resume_point]
     if metric is None and scored:
-        newest = max(enumerate(scored), key=lambda item: (item[1].written, item[0]))[1]
+        newest = max(enumerate(scored), key=lambda item: (item[1].sequence, item[0]))[1]
         metric, mode = newest.metric, newest.mode
     finite = [entry for entry in scored if entry.finite and entry.scored_under(metric, mode)]
     if not finite:
@@ -101,7 +103,7 @@ def best_entry(
 
 
 def runs(directory: Path | str) -> list[RunSummary]:
-    """The runs of a directory, the one that wrote last first.
+    """The runs of a directory, the one that wrote last first; clocks decide only among runs that did not count.
 
     Args:
         directory: the directory that several runs share, such as `runs/MnistMLP`.
@@ -125,7 +127,7 @@ def summarize(root: Path, manifest: Manifest) -> list[RunSummary]:
         _summary(root, manifest.runs.get(run, RunInfo(run, status="interrupted")), entries)
         for run, entries in by_run.items()
     ]
-    return sorted(summaries, key=lambda summary: (summary.written, summary.created, summary.id), reverse=True)
+    return sorted(summaries, key=lambda s: (s.sequence, s.written, s.created, s.id), reverse=True)
 
 
 def _summary(root: Path, info: RunInfo, entries: list[ManifestEntry]) -> RunSummary:
@@ -145,4 +147,5 @@ def _summary(root: Path, info: RunInfo, entries: list[ManifestEntry]) -> RunSumm
         created=info.created,
         seed=info.seed,
         path=root / info.id,
+        sequence=max([info.sequence, *(entry.sequence for entry in entries)]),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nitro_cli.cli.run_places import RunPlace, summaries
+from nitro_cli.cli.run_places import RunPlace
+from nitro_cli.errors import NitroWarning
 
 if TYPE_CHECKING:
     from nitro_cli.metrics import History
@@ -14,17 +16,27 @@ __all__ = ["read_history"]
 
 
 def read_history(place: RunPlace) -> History:
-    """Read `history.jsonl` of a run; the best row is the one its newest scored checkpoint is ranked by.
+    """Read the history of a run; the best row is the one its newest scored checkpoint is ranked by.
+
+    The rows are those of the run's newest record, then those that `history.jsonl` has of later epochs.
 
     Raises:
         RunNotFoundError: the run has no history yet.
+        IntegrityError: there is no record, and the file is damaged.
+
+    Warns:
+        NitroWarning: the file says otherwise than the record.
     """
+    from nitro_cli.checkpoints import load_manifest, run_history, summarize
     from nitro_cli.metrics import History
 
-    summary = next((s for s in summaries(place.root) if s.id == place.id), None)
+    manifest = load_manifest(place.root)
+    summary = next((s for s in summarize(place.root, manifest) if s.id == place.id), None)
     best = summary.best if summary is not None else None
     monitor = (best.metric, best.mode) if best is not None and best.metric and best.mode else None
     title = Path(str(summary.experiment)).name.rpartition(":")[2] if summary is not None else None
-    return History.read_jsonl(
-        place.path / "history.jsonl", monitor=monitor, title=title or None, place=f"{place.root}, run {place.id}"
-    )
+    rows, problem = run_history(place.root, place.id, manifest)
+    if problem is not None:
+        warnings.warn(f"{place.path / 'history.jsonl'}: {problem}", NitroWarning, stacklevel=2)
+    where = f"{place.root}, run {place.id}"
+    return History.from_json_rows(rows, origin=str(place.path), monitor=monitor, title=title or None, place=where)

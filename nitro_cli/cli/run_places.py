@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ __all__ = [
 HOME = Path("runs")
 _DEEPEST = 4
 _SHOWN = 5
+_SKEW = 5.0
 
 
 @dataclass(frozen=True)
@@ -237,8 +240,13 @@ def _no_such(text: str, found: list[str], known: list[str], where: str) -> RunNo
 
 
 def _newest_of_all(need: _Need | None) -> RunPlace:
-    held = [(root, summary) for root in run_roots() for summary in summaries(root)]
-    held.sort(key=lambda item: (item[1].written, str(item[0]), item[1].id), reverse=True)
+    held: list[tuple[Path, RunSummary]] = []
+    moments: dict[str, tuple[bool, float]] = {}
+    for root in run_roots():
+        runs_there = summaries(root)
+        moments |= _moments(runs_there)
+        held += [(root, summary) for summary in runs_there]
+    held.sort(key=lambda item: moments[item[1].id], reverse=True)
     found = _first_with(need, held)
     if found is None:
         raise RunNotFoundError(
@@ -248,6 +256,19 @@ def _newest_of_all(need: _Need | None) -> RunPlace:
         )
     root, summary = found
     return RunPlace(root, summary.id, chosen=False)
+
+
+def _moments(newest_first: Sequence[RunSummary]) -> dict[str, tuple[bool, float]]:
+    """When each run of a directory last wrote, to be compared with those of others, by id.
+
+    A run wrote before those that come after it, whatever its clock said; and a time that is still to come is none.
+    """
+    latest, now = math.inf, time.time()
+    moments = {}
+    for summary in newest_first:
+        latest = min(latest, summary.written)
+        moments[summary.id] = (latest <= now + _SKEW, latest)
+    return moments
 
 
 def _first_with(need: _Need | None, held: list[tuple[Path, RunSummary]]) -> tuple[Path, RunSummary] | None:

@@ -1,7 +1,8 @@
 """Which checkpoints a rule picks: `Best`, `Last`, `Epochs`, `Every`, and `Average` over one of them.
 
 A selector works on manifest entries, duck-typed: `epoch`, `step`, `score` (None when unscored), `metric`, `mode`,
-`written` (seconds), `run`, `resume_point`. Resume points are outside all selectors.
+`written` (seconds), `sequence` (the order of writing, whatever the clocks said; 0 where nothing was counted), `run`,
+`resume_point`. Resume points are outside all selectors.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Entry(Protocol):
     def mode(self) -> str | None: ...
     @property
     def written(self) -> float: ...
+    @property
+    def sequence(self) -> int: ...
     @property
     def run(self) -> str: ...
     @property
@@ -115,10 +118,10 @@ def _finished(entries: Iterable[E]) -> list[E]:
 
 
 def _oldest_first(entries: Sequence[E]) -> list[E]:
-    # Epochs order one run; across runs only the time of writing does.
+    # Epochs order one run; across runs only the order of writing does.
     if len({entry.run for entry in entries}) > 1:
-        return sorted(entries, key=lambda e: (e.written, e.epoch, e.step))
-    return sorted(entries, key=lambda e: (e.epoch, e.step, e.written))
+        return sorted(entries, key=lambda e: (e.sequence, e.written, e.epoch, e.step))
+    return sorted(entries, key=lambda e: (e.epoch, e.step, e.sequence))
 
 
 def rank(entries: Sequence[E], mode: Mode | None = None) -> list[E]:
@@ -135,7 +138,7 @@ def rank(entries: Sequence[E], mode: Mode | None = None) -> list[E]:
     if mode is not None:
         scored = [e for e in scored if e.mode in (mode, None)]
     named = [e for e in scored if e.metric is not None]
-    newest = max(named or scored, key=lambda e: (e.written, e.epoch, e.step), default=None)
+    newest = max(named or scored, key=lambda e: (e.sequence, e.written, e.epoch, e.step), default=None)
     if newest is None:
         return []
     way = mode or newest.mode or "min"

@@ -9,6 +9,7 @@ from nitro_cli.lazy_names import lazy_names
 if TYPE_CHECKING:
     from nitro_cli.metrics.accumulate import SplitAccumulator
     from nitro_cli.metrics.history import History
+    from nitro_cli.metrics.history_file import history_difference, leading_rows, settled_rows
     from nitro_cli.metrics.reported import (
         RESERVED,
         check_reported,
@@ -37,7 +38,10 @@ __all__ = [
     "encode_row",
     "flatten_metrics",
     "flatten_scalars",
+    "history_difference",
+    "leading_rows",
     "read_scalar",
+    "settled_rows",
     "thin_rows",
 ]
 
@@ -48,6 +52,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "accumulate": "SplitAccumulator",
         "history": "History",
+        "history_file": "history_difference leading_rows settled_rows",
         "reported": "RESERVED check_reported check_scalar flatten_metrics flatten_scalars read_scalar",
         "rows": "decode_row encode_row",
         "thinning": "thin_rows",

@@ -11,6 +11,8 @@ from nitro_cli.metrics.reported import flatten_scalars
 
 __all__ = ["decode_row", "encode_row"]
 
+# Kinds of array that JSON lists give, for each kind they may stand for; "O" where some entries are not finite.
+_TAKES = {"b": "b", "i": "i", "u": "iu", "f": "fiuO"}
 _VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -41,29 +43,36 @@ def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def decode_row(obj: Mapping[str, Any]) -> dict[str, Any]:
+def decode_row(obj: Mapping[str, Any], place: str = "a row") -> dict[str, Any]:
     """Return the row that `encode_row` made `obj` from.
 
+    Args:
+        obj: the JSON object.
+        place: where it lies, for the error.
+
     Raises:
-        IntegrityError: `obj` has no whole-number epoch and step.
+        IntegrityError: `obj` is no such row.
     """
+    from nitro_cli.metrics.row_document import check_row
+
+    check_row(obj, place)
     row = dict(obj)
     reasons, arrays = row.pop("nonfinite", None), row.pop("arrays", None)
-    epoch, step = row.get("epoch"), row.get("step")
-    if type(epoch) is not int or type(step) is not int:
-        raise IntegrityError(
-            f"A history row has epoch {epoch!r} and step {step!r}.", why="both must be whole numbers in every row"
-        )
-    if reasons or arrays:
+    try:
         _restore(row, reasons or {}, arrays or {})
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
+        raise IntegrityError(f"{place}, is not a history row", where=place, why=f"{error}") from error
     # A null without a reason says that the epoch had no such metric.
     return {k: v for k, v in row.items() if v is not None} if any(v is None for v in row.values()) else row
 
 
 def _restore(row: dict[str, Any], reasons: Mapping[str, str], arrays: Mapping[str, str]) -> None:
+    for name, value in row.items():
+        if isinstance(value, list) and name not in arrays:
+            raise ValueError(f"{name} is a list, and `arrays` does not say of what")
     entries: list[tuple[str, tuple[int, ...], float]] = []
     for key, reason in reasons.items():
-        value = _VALUES.get(reason, math.nan)
+        value = _VALUES[reason]
         if key in row:
             row[key] = value
         else:
@@ -74,9 +83,11 @@ def _restore(row: dict[str, Any], reasons: Mapping[str, str], arrays: Mapping[st
 
         replaced = {name for name, _, _ in entries}
         for name, dtype in arrays.items():
-            plain = np.asarray(row[name], dtype=object) if name in replaced else row[name]
+            plain = np.asarray(row[name], dtype=object) if name in replaced else np.asarray(row[name])
             for _, at, entry in (e for e in entries if e[0] == name):
                 plain[at] = entry
+            if plain.size and plain.dtype.kind not in _TAKES[np.dtype(dtype).kind]:
+                raise ValueError(f"{name} holds {plain.dtype.name}, and `arrays` says {dtype}")
             row[name] = np.asarray(plain, dtype=dtype)
 
 

@@ -25,7 +25,7 @@ from nitro_cli.distributed import (
     process_count,
 )
 from nitro_cli.experiment import Checkpointer, content_digest, own_store
-from nitro_cli.metrics import History, check_scalar, encode_row, flatten_scalars
+from nitro_cli.metrics import check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import config_text, write_config
 from nitro_cli.run.facts import (
     derived_values,
@@ -38,8 +38,9 @@ from nitro_cli.run.facts import (
     versions,
 )
 from nitro_cli.run.identity import source_facts
+from nitro_cli.run.line_files import HISTORY, LOG, cut_lines, line_lengths
 from nitro_cli.run.own_store import save_own
-from nitro_cli.tracking import JsonLinesWriter, log_sizes, logger_identity, open_logger, reattach_logger, truncate_to
+from nitro_cli.tracking import JsonLinesWriter, logger_identity, open_logger, reattach_logger
 
 if TYPE_CHECKING:
     from nitro_cli.run.handle import Nitro
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from nitro_cli.run.restore import Source
 
 __all__ = ["Recorder", "RunPlace", "continued_run"]
-
-LOG, HISTORY = "metrics.jsonl", "history.jsonl"
 
 
 @dataclass(frozen=True)
@@ -155,9 +154,10 @@ class Recorder:
             return cls(store, None, UnwrittenHistory(), continued)
         meta = place.resumed.record.meta if place.resumed is not None else {}
         logger = open_logger(e.logger, store.path / LOG)
-        recorder = cls(store, logger, JsonLinesWriter(store.path / HISTORY), continued, place=place)
+        history = JsonLinesWriter(store.path / HISTORY)
+        recorder = cls(store, logger, history, continued, place=place)
         if continued and "log_bytes" in meta:
-            recorder.cut_to(meta["log_bytes"], nitro.history)
+            cut_lines(store.path, meta["log_bytes"], nitro.history, logger, history)
         held = meta.get("logger")
         if logger is not None and held is not None and continued:
             reattach_logger(logger, held["type"], held["state"])
@@ -212,33 +212,6 @@ class Recorder:
             "stop_cause": nitro.stop_cause,
         }
         self.store.write_info(document)
-
-    def log_bytes(self) -> dict[str, int]:
-        """Lengths of the JSON Lines files: where a continuing run cuts them."""
-        return {name: path.stat().st_size if path.exists() else 0 for name, path in self._line_files().items()}
-
-    def _line_files(self) -> dict[str, Path]:
-        """The run's own files of lines. A record's list only says their lengths, never which files are cut."""
-        files = {LOG: self.store.path / LOG, HISTORY: self.store.path / HISTORY}
-        others = log_sizes(self.logger) if self.logger is not None else {}
-        return files | {str(path): Path(path) for path in others if Path(path) not in files.values()}
-
-    def cut_to(self, lengths: Mapping[str, int], history: History) -> None:
-        """Cut what was written after the record that the run goes on from; what is cut is kept aside.
-
-        Args:
-            lengths: the record's; a file that it does not know was not there yet.
-            history: the record's, for a file of history that is shorter: a copy made while the run wrote.
-        """
-        for name, path in self._line_files().items():
-            if name in lengths or name in (LOG, HISTORY):
-                length = int(lengths.get(name, 0))
-                if name == HISTORY and (not path.exists() or path.stat().st_size < length):
-                    path.unlink(missing_ok=True)
-                    for row in history:
-                        self.history.write(encode_row(row))
-                else:
-                    truncate_to(path, length)
 
     def save(
         self,
@@ -322,7 +295,7 @@ class Recorder:
             "accum": e.accum,
             "steps_per_dispatch": parts.steps_per_dispatch,
             "total_steps": parts.total_steps,
-            "log_bytes": self.log_bytes(),
+            "log_bytes": line_lengths(self.store.path),
             "derived": derived_values(parts.derived),
             "metrics": flatten_scalars(metrics)[0],
             "history": nitro.history.json_rows(),

@@ -155,6 +155,7 @@ def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str)
     if what == "weights":
         return Source("weights", record, text, derived=_derived(record))
     continued = record.meta.get("run") if pair is None or pair[1] == "latest" else None
+    checkpoints.check_meta(record.meta, text)
     return Source("resume", record, text, run=continued)
 
 
@@ -170,6 +171,7 @@ def _resumed(spec: Any, root: Path, selection: Monitor | None) -> Source | None:
             raise
         # Whoever trains the run rotates its checkpoints away while they are read.
         raise run_in_use(ref.root / ref.run) from error
+    checkpoints.check_meta(record.meta, used.path)
     return Source("resume", record, str(used.path), used.path, used)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from nitro_cli.checkpoints import check_stop_counters
 from nitro_cli.distributed import barrier
 from nitro_cli.errors import HookError, NitroWarning, NotFoundError
 from nitro_cli.experiment import Average, EarlyStopping, StopRule, own_store
@@ -421,8 +422,10 @@ class TrainingSession:
         if rule is not None and not hasattr(rule, "load_state"):
             _say(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
         elif rule is not None and held.get("early_stop") is not None:
+            if isinstance(rule, EarlyStop):
+                check_stop_counters(held["early_stop"], source.text)
             rule.load_state(held["early_stop"])
-        for row in History.from_json_rows(meta.get("history", [])):
+        for row in History.from_json_rows(meta.get("history", []), origin=f"{source.text}: history"):
             self.nitro.history.append(row)
 
 

@@ -4,17 +4,28 @@ How a name, a path or a message is written and shown; how a file is read and rep
 Works without JAX and imports nothing of nitro but the errors.
 """
 
-from .files import append_descriptor, fsync_directory, read_regular, write_atomically
+from .files import (
+    IrregularFileError,
+    append_descriptor,
+    fsync_directory,
+    open_regular,
+    read_regular,
+    write_atomically,
+)
+from .json_values import parse_json
 from .paths import is_utf8, user_path
 from .tree_paths import path_keys, path_text
 from .visible import exception_text, message_of, visible
 
 __all__ = [
+    "IrregularFileError",
     "append_descriptor",
     "exception_text",
     "fsync_directory",
     "is_utf8",
     "message_of",
+    "open_regular",
+    "parse_json",
     "path_keys",
     "path_text",
     "read_regular",

@@ -11,7 +11,14 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["append_descriptor", "fsync_directory", "read_regular", "write_atomically"]
+__all__ = [
+    "IrregularFileError",
+    "append_descriptor",
+    "fsync_directory",
+    "open_regular",
+    "read_regular",
+    "write_atomically",
+]
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -25,6 +32,10 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _CLOSE = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
+class IrregularFileError(OSError):
+    """A file is not what nitro reads or writes there: it is a link, a pipe, a device or a directory, or too large."""
+
+
 def read_regular(path: Path | str, *, limit: int | None = None, follow: bool = True) -> bytes:
     """Read a whole regular file.
 
@@ -36,14 +47,11 @@ def read_regular(path: Path | str, *, limit: int | None = None, follow: bool = T
     Raises:
         OSError: it is no regular file, is larger than `limit`, is a link that must not be followed, or cannot be read.
     """
-    descriptor = _open_regular(path, os.O_RDONLY | (0 if follow else _NO_FOLLOW))
+    descriptor = open_regular(path, os.O_RDONLY, follow=follow)
     with os.fdopen(descriptor, "rb") as file:
-        if limit is None:
-            return file.read()
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(errno.EFBIG, f"it is larger than {limit} bytes", str(path))
-    return content
+        if limit is not None and os.fstat(descriptor).st_size > limit:
+            raise IrregularFileError(errno.EFBIG, f"it is larger than {limit} bytes", str(path))
+        return file.read()
 
 
 def append_descriptor(path: Path | str) -> int:
@@ -52,24 +60,34 @@ def append_descriptor(path: Path | str) -> int:
     Raises:
         OSError: it is a link or no regular file, or cannot be opened.
     """
-    return _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_FOLLOW)
+    return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, follow=False)
 
 
-def _open_regular(path: Path | str, flags: int) -> int:
+def open_regular(path: Path | str, flags: int, *, follow: bool) -> int:
+    """Open a regular file with the flags of `os.open`; returns its descriptor.
+
+    Raises:
+        IrregularFileError: it is no regular file, or a link while `follow` is False.
+        OSError: it cannot be opened.
+    """
+    flags |= 0 if follow else _NO_FOLLOW
     try:
         descriptor = os.open(path, flags | _NO_WAIT | _CLOSE, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & _NO_FOLLOW:
-            raise OSError(errno.ELOOP, "it is a link, which nitro does not follow here", str(path)) from error
+            why = "it is a link, which nitro does not follow here"
+            raise IrregularFileError(errno.ELOOP, why, str(path)) from error
         # A pipe without a reader, a socket: opening for writing says no such device.
         if error.errno == errno.ENXIO:
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path)) from error
+            raise IrregularFileError(errno.EINVAL, "it is not a regular file", str(path)) from error
+        if error.errno == errno.EISDIR:
+            raise IrregularFileError(errno.EISDIR, "it is a directory, not a regular file", str(path)) from error
         raise
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+        raise IrregularFileError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
     return descriptor
 
 

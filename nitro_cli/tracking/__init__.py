@@ -3,7 +3,7 @@
 from nitro_cli.tracking.json_logger import JsonLogger
 from nitro_cli.tracking.jsonlines import JsonLinesWriter, read_jsonl, truncate_to
 from nitro_cli.tracking.opening import open_logger
-from nitro_cli.tracking.tee import TeeLogger, log_sizes
+from nitro_cli.tracking.tee import TeeLogger, files_outside
 from nitro_cli.tracking.verbs import (
     REQUIRED_VERBS,
     LiveLogger,
@@ -21,7 +21,7 @@ __all__ = [
     "TeeLogger",
     "UserLogger",
     "check_logger",
-    "log_sizes",
+    "files_outside",
     "logger_identity",
     "open_logger",
     "read_jsonl",

@@ -20,13 +20,14 @@ class JsonLogger:
 
     Args:
         path: the file.
+        own: whether it is the run's own file, as for `JsonLinesWriter`; a file named by a configuration is not.
     """
 
     identity = "json"
     run_id = None
 
-    def __init__(self, path: str | Path) -> None:
-        self.writer = JsonLinesWriter(path)
+    def __init__(self, path: str | Path, *, own: bool = False) -> None:
+        self.writer = JsonLinesWriter(path, own=own)
         self._lines = MetricLines()
 
     @property

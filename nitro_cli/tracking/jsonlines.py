@@ -10,9 +10,10 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nitro_cli.errors import IntegrityError, NitroWarning, StorageError
+from nitro_cli.text import IrregularFileError, append_descriptor, open_regular, parse_json, read_regular
 from nitro_cli.tracking.jsonable import jsonable
 
 __all__ = ["JsonLinesWriter", "read_jsonl", "truncate_to"]
@@ -21,15 +22,17 @@ __all__ = ["JsonLinesWriter", "read_jsonl", "truncate_to"]
 class JsonLinesWriter:
     """Appends lines to a file, each handed to the operating system at once, in one write.
 
-    The file is opened at the first line and continued if it exists; a torn last line found there
-    is moved to `<path>.discarded`. A line that cannot be written whole is taken back.
+    The file is opened at the first line and continued if it exists. A line that cannot be written whole is taken back.
 
     Args:
         path: the file; its directory is created.
+        own: whether the file is the run's own: a link is refused then, and a torn last line found there is moved to
+            `<path>.discarded`. What lies in any other file stays as it is; it may also be a pipe or a device.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, own: bool = True) -> None:
         self.path = Path(path)
+        self.own = own
         self._fd: int | None = None
         self._size = 0
         self._failed = False
@@ -44,10 +47,12 @@ class JsonLinesWriter:
         Raises:
             StorageError: the line cannot be written (the disk is full, say). It is raised once:
                 lines after that are left out, so that closing a failed run can report its own error.
+            IntegrityError: the run's own file is a link or no plain file; likewise once.
         """
         if self._failed:
             return
-        data = line.encode("utf-8", "surrogatepass")
+        # What is no UTF-8 is written as the escape that JSON has for it.
+        data = line.encode("utf-8", "backslashreplace")
         try:
             fd = self._open() if self._fd is None else self._fd
             written = os.write(fd, data)
@@ -56,7 +61,7 @@ class JsonLinesWriter:
         except OSError as err:
             self._failed = True
             self._take_back()
-            raise _storage_error(self.path, err) from err
+            raise _refusal(self.path, err) from err
         self._size += len(data)
 
     def size(self) -> int:
@@ -77,7 +82,7 @@ class JsonLinesWriter:
                 # Pipes and character devices have nothing to sync.
                 if err.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
                     self._failed = True
-                    raise _storage_error(self.path, err) from err
+                    raise _refusal(self.path, err) from err
 
     def close(self) -> None:
         """Close the file; a later line opens it again."""
@@ -93,8 +98,13 @@ class JsonLinesWriter:
 
     def _open(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _mend(self.path)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        if self.own:
+            _mend(self.path)
+            self._fd = append_descriptor(self.path)
+        else:
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+            if _ends_inside_a_line(self.path):
+                os.write(self._fd, b"\n")
         self._size = os.fstat(self._fd).st_size
         return self._fd
 
@@ -110,15 +120,18 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        IntegrityError: a line other than the last is not a JSON object.
+        IntegrityError: it is no plain file, or a line other than the last is not a JSON object.
     """
-    lines = Path(path).read_bytes().split(b"\n")
+    try:
+        lines = read_regular(path).split(b"\n")
+    except IrregularFileError as err:
+        raise _refusal(Path(path), err) from err
     out: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            obj = json.loads(line)
+            obj = parse_json(line)
             if not isinstance(obj, dict):
                 raise ValueError(f"a {type(obj).__name__} instead of an object")
         except ValueError as err:
@@ -134,10 +147,10 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
 
 
 def truncate_to(path: str | Path, size: int) -> int:
-    """Cut a JSON Lines file to its first `size` bytes; the lines cut are appended to `<path>.discarded`.
+    """Cut a JSON Lines file of a run to its first `size` bytes; the lines cut are appended to `<path>.discarded`.
 
     Args:
-        path: the file; one that does not exist is an empty one.
+        path: the file, in the run's directory; one that does not exist is an empty one.
         size: bytes to keep, as `JsonLinesWriter.size` gave them.
 
     Returns:
@@ -145,9 +158,16 @@ def truncate_to(path: str | Path, size: int) -> int:
 
     Raises:
         StorageError: the disk refused; the file is whole then.
+        IntegrityError: it, or `<path>.discarded`, is a link or no plain file.
     """
     path = Path(path)
-    there = path.stat().st_size if path.exists() else 0
+    try:
+        with _opened(path, os.O_RDONLY) as file:
+            there = file.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        there = 0
+    except OSError as err:
+        raise _refusal(path, err) from err
     if there < size:
         warnings.warn(
             f"{path} has {there} bytes where the checkpoint counted {size}; the lines between are missing from it.",
@@ -167,13 +187,13 @@ def truncate_to(path: str | Path, size: int) -> int:
     try:
         _discard(path, keep)
     except OSError as err:
-        raise _storage_error(path, err) from err
+        raise _refusal(path, err) from err
     return there - keep
 
 
 def _line_start(path: Path, size: int) -> int:
     """Return the largest offset up to `size` at which a line begins."""
-    with open(path, "rb") as file:
+    with _opened(path, os.O_RDONLY) as file:
         end = size
         while end > 0:
             begin = max(0, end - 65536)
@@ -187,9 +207,9 @@ def _line_start(path: Path, size: int) -> int:
 
 def _discard(path: Path, keep: int) -> None:
     # Copied and on the disk before it is cut: a crash between the two loses nothing.
-    with open(path, "r+b") as file:
+    with _opened(path, os.O_RDWR) as file:
         file.seek(keep)
-        with open(path.with_name(path.name + ".discarded"), "ab") as cut:
+        with os.fdopen(append_descriptor(path.with_name(path.name + ".discarded")), "ab") as cut:
             shutil.copyfileobj(file, cut, 1 << 20)
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -202,20 +222,13 @@ def _discard(path: Path, keep: int) -> None:
 
 def _mend(path: Path) -> None:
     """Let the file end at the end of a line, as after a kill in the middle of a write it may not."""
-    try:
-        with open(path, "rb") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) == b"\n":
-                return
-    except (FileNotFoundError, OSError):
+    if not _ends_inside_a_line(path):
         return
     keep = _line_start(path, path.stat().st_size)
-    with open(path, "r+b") as file:
+    with _opened(path, os.O_RDWR) as file:
         file.seek(keep)
         try:
-            whole = isinstance(json.loads(file.read()), dict)
+            whole = isinstance(parse_json(file.read()), dict)
         except ValueError:
             whole = False
         if whole:
@@ -224,7 +237,31 @@ def _mend(path: Path) -> None:
     _discard(path, keep)
 
 
-def _storage_error(path: Path, err: OSError) -> StorageError:
+def _ends_inside_a_line(path: Path) -> bool:
+    """Whether a plain file ends inside a line; nothing else does."""
+    try:
+        with os.fdopen(open_regular(path, os.O_RDONLY, follow=True), "rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:
+        return False
+
+
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """Open a plain file of a run, never through a link."""
+    return os.fdopen(open_regular(path, flags, follow=False), "r+b" if flags & os.O_RDWR else "rb")
+
+
+def _refusal(path: Path, err: OSError) -> StorageError | IntegrityError:
+    if isinstance(err, IrregularFileError):
+        return IntegrityError(
+            f"{path} is no plain file of a run",
+            where=str(err.filename or path),
+            why=err.strerror,
+            fix="do not use this directory unless you know who made it; else put a plain file in its place",
+        )
     full = err.errno in (errno.ENOSPC, errno.EDQUOT)
     return StorageError(
         f"{'The disk is full' if full else f'The disk refused ({err.strerror})'} while logging to {path}.",

@@ -50,7 +50,7 @@ def open_logger(
         case None:
             return None
         case JSONLogger():
-            return JsonLogger(spec.path or path)
+            return JsonLogger(path, own=True) if spec.path is None else JsonLogger(spec.path)
         case Tee():
             parts = [open_logger(part, path, experiment=experiment, run_id=run_id) for part in spec.loggers]
             if not parts:

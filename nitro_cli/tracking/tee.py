@@ -11,7 +11,7 @@ from nitro_cli.text import exception_text
 from nitro_cli.tracking.json_logger import JsonLogger
 from nitro_cli.tracking.verbs import LiveLogger
 
-__all__ = ["TeeLogger", "log_sizes"]
+__all__ = ["TeeLogger", "files_outside"]
 
 
 class TeeLogger:
@@ -98,13 +98,13 @@ class TeeLogger:
                 part.reattach(own)
 
 
-def log_sizes(logger: LiveLogger | None) -> dict[Path, int]:
-    """Return the JSON Lines files of a logger with their bytes so far, for a checkpoint to keep.
+def files_outside(logger: LiveLogger | None) -> list[Path]:
+    """The JSON Lines files of a logger that are not the run's own: what a resume leaves as it is.
 
     Args:
         logger: a live logger; those inside a tee are looked at too. None has no files.
     """
     if isinstance(logger, JsonLogger):
-        return {logger.path: logger.writer.size()}
+        return [] if logger.writer.own else [logger.path]
     parts = logger.loggers if isinstance(logger, TeeLogger) else ()
-    return {path: size for part in parts for path, size in log_sizes(part).items()}
+    return [path for part in parts for path in files_outside(part)]

@@ -109,12 +109,12 @@ def test_python_values_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_metadata_comes_back_with_tuples_as_lists(tmp_path: Path) -> None:
-    write_record(tmp_path / "r", {"position": 3, "pair": (1, 2), "score": float("inf"), "history": [{"loss": 1.5}]}, {})
+    write_record(tmp_path / "r", {"position": 3, "pair": (1, 2), "score": float("inf"), "rows": [{"loss": 1.5}]}, {})
     assert read_record(tmp_path / "r").meta == {
         "position": 3,
         "pair": [1, 2],
         "score": float("inf"),
-        "history": [{"loss": 1.5}],
+        "rows": [{"loss": 1.5}],
     }
 
 

@@ -138,7 +138,7 @@ def test_any_byte_of_any_file_that_changes_or_is_gone_is_found_and_named(tmp_pat
         (lambda pieces: pieces[3].update(start=[7, 0]), r"at \[7, 0\] does not fit"),
         (lambda pieces: pieces[3].update(shape=[1, 6]), "different shapes"),
         (lambda pieces: pieces.clear(), "there are none"),
-        (lambda pieces: pieces[3].update(store="../elsewhere"), "plain relative path"),
+        (lambda pieces: pieces[3].update(store="../elsewhere"), "array store of the record"),
     ],
 )
 def test_pieces_that_are_not_the_leaf_are_refused(tmp_path: Path, change: Any, why: str) -> None:

@@ -125,13 +125,13 @@ def test_metadata_and_device_arrays_are_copied_when_save_returns(
     weights = jnp.zeros(3)
     history = [{"loss": 1.0}]
     with held_back(monkeypatch) as let_go:
-        path = run.save({"history": history}, {"params/w": weights}, epoch=1, step=1, name="e")
+        path = run.save({"rows": history}, {"params/w": weights}, epoch=1, step=1, name="e")
         history.append({"loss": 2.0})
         weights.delete()
         let_go()
         run.close()
     record = read_record(path)
-    assert record.meta == {"history": [{"loss": 1.0}]}
+    assert record.meta == {"rows": [{"loss": 1.0}]}
     assert record.arrays["params/w"].tolist() == [0, 0, 0]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nitro_cli.checkpoints import verify
+from nitro_cli.checkpoints import quarantine, read_manifest, verify
 from nitro_cli.errors import CheckpointNotFoundError
 from nitro_cli.experiment import Every
 
@@ -26,9 +26,8 @@ def test_a_record_a_run_and_a_directory_can_be_verified(tmp_path: Path, make_run
 
 
 def test_quarantined_ones_are_not_verified_again(tmp_path: Path, make_run: Any) -> None:
-    run = make_run(tmp_path, [1, 2], keep=(Every(1),))
-    folder = tmp_path / run / "checkpoints"
-    (folder / "epoch-0001").rename(folder / "epoch-0001.corrupt-1")
+    make_run(tmp_path, [1, 2], keep=(Every(1),))
+    quarantine(tmp_path, read_manifest(tmp_path).entries[0])
     assert [outcome.path.name for outcome in verify(tmp_path)] == ["epoch-0002"]
 
 

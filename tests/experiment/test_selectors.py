@@ -23,6 +23,7 @@ class Entry:
     written: float = 0.0
     run: str = "a"
     resume_point: bool = False
+    sequence: int = 0
 
 
 def entries(*scores, **common):

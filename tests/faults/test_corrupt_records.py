@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import warnings
@@ -13,6 +14,7 @@ import pytest
 
 from nitro_cli import Nitro
 from nitro_cli.checkpoints import read_manifest, read_record
+from nitro_cli.checkpoints.json_text import BLANK_DIGEST, seal
 from nitro_cli.errors import ExitCode, IntegrityError, NitroWarning
 from tests.faults.conftest import Victims
 from tests.faults.subject import Subject
@@ -124,7 +126,8 @@ def test_a_manifest_entry_or_a_record_that_leads_outside_is_refused(root: Path, 
     entry = max(read_manifest(root).entries, key=lambda entry: entry.step)
     shutil.copytree(root / entry.path, tmp_path / "outside")
     manifest = root / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(entry.path, "../../outside"))
+    document = json.loads(manifest.read_text().replace(entry.path, "../../outside"))
+    manifest.write_bytes(seal(json.dumps({**document, "sha256": BLANK_DIGEST})))
     with pytest.raises(IntegrityError, match="outside"):
         Nitro(Subject(), run_dir=str(root), resume="auto")
     manifest.unlink()

@@ -121,7 +121,7 @@ def test_a_cut_inside_a_line_takes_the_whole_line_with_a_warning(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 def test_a_full_disk_is_one_storage_error():
-    writer = JsonLinesWriter("/dev/full")
+    writer = JsonLinesWriter("/dev/full", own=False)
     with pytest.raises(StorageError, match="disk is full") as err:
         writer.write({"i": 0})
     assert "free space" in str(err.value)

@@ -123,11 +123,12 @@ def _sorted(held: list[RunSummary], sort: Sort) -> list[RunSummary]:
         scored = [summary for summary in held if summary.best is not None]
         scored.sort(key=lambda s: (-1.0 if s.best.mode == "max" else 1.0) * s.best.score)  # type: ignore[union-attr,operator]
         return scored + [summary for summary in held if summary.best is None]
+    if sort is Sort.WRITTEN:
+        return held
     keys: dict[Sort, Any] = {
-        Sort.WRITTEN: lambda s: -s.written,
         Sort.CREATED: lambda s: -s.created,
         Sort.EPOCHS: lambda s: -max(s.epochs, default=0),
-        Sort.PRESET: lambda s: (s.preset or "", -s.written),
+        Sort.PRESET: lambda s: s.preset or "",
     }
     return sorted(held, key=keys[sort])
 

@@ -12,6 +12,9 @@ from nitro_cli.text import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
+_SKEW = 5.0
+"""Seconds by which the clocks of machines that share a disk may differ without a word."""
+
 __all__ = ["Bare", "age", "epochs_text", "number", "size", "table", "value_text"]
 
 
@@ -82,14 +85,17 @@ def value_text(value: Any) -> str:
 
 
 def age(written: float | None, now: float | None = None) -> str:
-    """How long ago a Unix time was: `40 s ago`, `3 h ago`, `12 d ago`."""
+    """How long ago a Unix time was: `40 s ago`, `3 h ago`; one that a clock ahead wrote is `12 d ahead`."""
     if written is None:
         return "-"
-    seconds = max(0.0, (time.time() if now is None else now) - written)
+    passed = (time.time() if now is None else now) - written
+    seconds, way = abs(passed), "ago" if passed > -_SKEW else "ahead"
+    if way == "ago":
+        seconds = max(0.0, passed)
     for limit, unit, divisor in ((90, "s", 1), (5400, "min", 60), (129600, "h", 3600)):
         if seconds < limit:
-            return f"{seconds / divisor:.0f} {unit} ago"
-    return f"{seconds / 86400:.0f} d ago"
+            return f"{seconds / divisor:.0f} {unit} {way}"
+    return f"{seconds / 86400:.0f} d {way}"
 
 
 def epochs_text(epochs: Iterable[int]) -> str:

@@ -1,0 +1,67 @@
+"""A run's history as its newest record has it, with what history.jsonl adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nitro_cli.errors import IncompatibleError, IntegrityError, NotFoundError, StorageError
+from nitro_cli.metrics import history_difference, settled_rows
+
+from .entries import Manifest
+from .record_metadata import record_info
+
+__all__ = ["HISTORY_FILE", "history_problem", "run_history"]
+
+HISTORY_FILE = "history.jsonl"
+_TRIES = 5
+
+
+def run_history(root: Path, run: str, manifest: Manifest) -> tuple[list[Mapping[str, Any]], str | None]:
+    """The rows of a run, and what its history.jsonl says otherwise than its newest record, which is the truth.
+
+    Args:
+        root: the directory of the runs.
+        run: id of the run.
+        manifest: lists its checkpoints.
+
+    Returns:
+        The rows as JSON objects; and the difference, None where there is none or no record can be read.
+
+    Raises:
+        RunNotFoundError, IntegrityError, StorageError: there is no record to take the rows from, and history.jsonl is
+            gone, damaged or cannot be read.
+    """
+    held = _recorded_rows(root, run, manifest)
+    rows, problem = settled_rows(root / run / HISTORY_FILE, held or [])
+    if held is None and manifest.of_run(run):
+        problem = "no record of the run can be read, so its numbers are those of the file alone"
+    return rows, problem
+
+
+def history_problem(root: Path, run: str, manifest: Manifest) -> IntegrityError | None:
+    """The error for a history.jsonl that says otherwise than the run's newest record; None where they agree."""
+    file = root / run / HISTORY_FILE
+    problem = history_difference(file, _recorded_rows(root, run, manifest) or [])
+    if problem is None:
+        return None
+    return IntegrityError(
+        "the history says otherwise than the newest record",
+        where=str(file),
+        why=problem,
+        fix="the record is right: `nitro history` shows what it says, and a resume writes the file anew",
+    )
+
+
+def _recorded_rows(root: Path, run: str, manifest: Manifest) -> list[Mapping[str, Any]] | None:
+    """The rows in the newest of the run's last few records that can be read; None where none can."""
+    entries = sorted(manifest.of_run(run), key=lambda entry: (entry.step, entry.epoch))
+    for entry in reversed(entries[-_TRIES:]):
+        try:
+            rows: list[Mapping[str, Any]] = record_info(root / entry.path).meta.get("history") or []
+        except (IntegrityError, IncompatibleError, NotFoundError, StorageError):
+            # Damage to a record is told by whoever loads it; the one before it is as true.
+            continue
+        return rows
+    return None
