@@ -6,10 +6,10 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# Machines are shared and noisy: how long an example takes says nothing about the code.
-settings.register_profile("nitro", deadline=None, print_blob=True)
+# Machines are shared and noisy: how long an example takes, or takes to be made, says nothing about the code.
+settings.register_profile("nitro", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nitro")
 
 

@@ -203,7 +203,7 @@ def test_a_process_that_cannot_write_fails_the_checkpoint_which_leaves_nothing(
         writer.write(temporary, shares()[1], lambda part: (parts.append(part), reported.set()))
 
         def wait() -> list[WrittenPart]:
-            assert reported.wait(30)
+            assert reported.wait(120)
             return parts
 
         return wait
@@ -284,7 +284,7 @@ def test_a_run_publishes_when_every_process_has_reported_and_its_records_average
         def wait_for_gate(temporary: Path) -> Callable[[], list[WrittenPart]]:
             seen.append(temporary.name)
             parts = begin_with(shares(scale)[1])(temporary)
-            return lambda: parts() if gate.wait(30) else []
+            return lambda: parts() if gate.wait(120) else []
 
         return wait_for_gate
 

@@ -63,7 +63,7 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     real = store.commit_record
 
     def waiting(*arguments: Any, **keywords: Any) -> Path:
-        assert gate.wait(30)
+        assert gate.wait(120)
         return real(*arguments, **keywords)
 
     with monkeypatch.context() as patch:
@@ -524,7 +524,7 @@ run.save({}, {"params/w": np.arange(4)}, epoch=1, step=1, name="e")
 
 def test_a_process_that_ends_finishes_the_save_in_flight(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ENDS_IN_FLIGHT, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (entry,) = read_manifest(tmp_path).entries
     assert read_record(tmp_path / entry.path).arrays["params/w"].tolist() == [0, 1, 2, 3]

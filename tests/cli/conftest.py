@@ -224,7 +224,7 @@ def process(tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Calla
         env = environment(block_jax=block_jax) | keywords.pop("env", {})
         return subprocess.run(
             [sys.executable, "-m", "nitro_cli", *map(str, words)],
-            capture_output=True, text=True, timeout=120, cwd=cwd or tmp_path, env=env, **keywords,
+            capture_output=True, text=True, timeout=300, cwd=cwd or tmp_path, env=env, **keywords,
         )  # fmt: skip
 
     return call

@@ -261,7 +261,7 @@ def test_a_signal_with_nothing_to_save_ends_with_143(script, number):
     )
     assert child.stdout.readline() == "ready\n"
     child.send_signal(number)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=300)
     assert child.returncode == ExitCode.TERMINATED
     assert "nothing to save" in err
 
@@ -287,7 +287,7 @@ def test_a_closed_pipe_ends_quietly_and_successfully(script):
     child.stdout.close()
     child.stdin.write("go\n")
     child.stdin.close()
-    assert child.wait(timeout=30) == 0
+    assert child.wait(timeout=300) == 0
     assert child.stderr.read() == ""
 
 
@@ -311,7 +311,7 @@ def test_a_pipe_closed_with_data_still_buffered_is_quiet_at_interpreter_shutdown
     child.stdout.close()
     child.stdin.write("go\n")
     child.stdin.close()
-    assert child.wait(timeout=30) == 0
+    assert child.wait(timeout=300) == 0
     assert child.stderr.read() == ""
 
 
@@ -334,7 +334,7 @@ def test_a_hook_that_prints_into_a_closed_pipe_is_quiet_too(script):
     child.stdout.close()
     child.stdin.write("go\n")
     child.stdin.close()
-    assert child.wait(timeout=30) == 1
+    assert child.wait(timeout=300) == 1
     assert child.stderr.read() == ""
 
 

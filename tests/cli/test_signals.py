@@ -51,7 +51,7 @@ def start(probe, environment):
 def test_a_signal_in_training_saves_and_ends_with_its_code(start, probe, number, code):
     child = start("train", "Probe", "--max-epochs", "1000000")("epoch 1/1000000")
     child.send_signal(number)
-    _, told = child.communicate(timeout=60)
+    _, told = child.communicate(timeout=300)
     assert child.returncode == code, told
     assert "the state is saved" in told
     manifest = json.loads((probe / "runs" / "Probe" / "manifest.json").read_text())
@@ -62,7 +62,7 @@ def test_a_signal_in_training_saves_and_ends_with_its_code(start, probe, number,
 def test_a_signal_in_setup_leaves_with_nothing_behind(start, probe, number, code):
     child = start("train", "Probe", "--set", "trouble=wait")("a hook prints")
     child.send_signal(number)
-    out, told = child.communicate(timeout=60)
+    out, told = child.communicate(timeout=300)
     assert child.returncode == code, told
     assert "nothing" in told
     assert "Traceback" not in told
@@ -75,6 +75,6 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_served(start, probe)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGTERM)
-    _, told = child.communicate(timeout=60)
+    _, told = child.communicate(timeout=300)
     assert child.returncode == ExitCode.STOPPED, told
     assert "stopped by SIGTERM" in told

@@ -38,7 +38,7 @@ def interrupted(probe, environment):
             env=env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 

@@ -25,7 +25,8 @@ from tests.tiny import Quick
 
 TOLERANCE = 1e-5
 """Sums over two processes differ from those of one by float32 rounding."""
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 300.0
+"""Longer than any busy machine needs: only a process that hangs takes it."""
 HERE = Path(__file__).parent
 
 slow = pytest.mark.slow
@@ -361,7 +362,7 @@ def test_a_process_killed_while_it_writes_its_part_ends_the_other_and_leaves_the
 @slow
 def test_a_process_that_cannot_write_its_part_ends_both_with_an_error_that_names_it(writing):
     running = writing("raise OSError(28, 'No space left on device')")
-    codes = [child.wait(timeout=120) for child in running.children]
+    codes = [child.wait(timeout=300) for child in running.children]
     assert 0 not in codes
     assert "process 1 could not write its part of the checkpoint" in running.told(0)
     assert "the disk is full" in running.told(0)
@@ -372,7 +373,7 @@ def test_a_process_that_cannot_write_its_part_ends_both_with_an_error_that_names
 @slow
 def test_processes_that_see_different_directories_are_refused_before_they_train(writing, tmp_path):
     running = writing("pass", apart=True)
-    codes = [child.wait(timeout=120) for child in running.children]
+    codes = [child.wait(timeout=300) for child in running.children]
     assert codes[0] == codes[1] != 0
     for index in range(2):
         assert "process 1 of the run cannot see the directory that process 0 writes to" in running.told(index)

@@ -80,7 +80,7 @@ def test_an_average_is_the_mean_of_what_it_names_and_evaluates(victims: Victims,
 
 def nitro(place: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nitro_cli", *words]
-    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_runs_of_all_directories_are_listed_and_a_lost_manifest_is_rebuilt(
@@ -117,7 +117,7 @@ def test_prune_asks_on_a_terminal(place: Path, child_environment: dict[str, str]
     with subprocess.Popen(
         command, cwd=place, env=child_environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as child:
-        said, _ = child.communicate(timeout=120)
+        said, _ = child.communicate(timeout=300)
     os.close(theirs)
     os.close(ours)
     assert b"delete these 1 directories" in said

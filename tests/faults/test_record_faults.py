@@ -104,7 +104,7 @@ def fast_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_kill_at_any_change_to_the_disk_loses_no_committed_checkpoint(fast_disk: Path) -> None:
-    subprocess.run([sys.executable, "-c", VICTIMS, fast_disk], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", VICTIMS, fast_disk], check=True, timeout=300)
     roots = sorted(p for p in fast_disk.iterdir() if p.is_dir())
     # The last one was not killed; three saves and a status take many changes.
     assert len(roots) > 80
@@ -160,7 +160,7 @@ run.save({}, {"params/w": np.zeros(2_000_000)}, epoch=2, step=2, name="e2", fina
 
 def test_a_kill_in_the_middle_of_the_arrays_leaves_the_one_before(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED_IN_ORBAX, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
     (summary,) = runs(tmp_path)
     folder = summary.path / "checkpoints"

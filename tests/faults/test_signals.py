@@ -107,8 +107,15 @@ def test_a_second_signal_leaves_at_once_and_the_last_committed_checkpoint_is_who
 ) -> None:
     # The write of the third checkpoint takes for ever, in a thread that nothing interrupts.
     prepare = f"""
-import os, threading, time
+import os, threading
 from nitro_cli.checkpoints import record
+from nitro_cli.run.stopping import StopRequest
+asked = threading.Event()
+ask = StopRequest.ask
+def heard(self, cause):
+    ask(self, cause)
+    asked.set()
+StopRequest.ask = heard
 real = record.write_arrays
 count = 0
 def slow(*args):
@@ -117,7 +124,7 @@ def slow(*args):
     real(*args)
     if count == 3:
         os.kill(os.getpid(), {int(number)})
-        time.sleep(1.5)
+        asked.wait()
         os.kill(os.getpid(), {int(number)})
         threading.Event().wait()
 record.write_arrays = slow

@@ -146,7 +146,9 @@ _fields = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.fixed_dictionaries({}, optional=_fields))
 def test_any_values_are_rebuilt_equal(cwd, values):
     experiment = Rich(**values)
