@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.recorded_history import run_history
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
+    from nitro_cli.checkpoints.run_file import read_run_file
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
     from nitro_cli.checkpoints.sources import named_pair, resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
@@ -85,6 +86,7 @@ __all__ = [
     "quarantined_records",
     "read_manifest",
     "read_record",
+    "read_run_file",
     "record_bytes",
     "record_info",
     "record_name",
@@ -127,6 +129,7 @@ __getattr__, __dir__ = lazy_names(
         "rebuilding": "rescan",
         "reconcile": "unlisted_runs warn_about_unlisted",
         "recorded_history": "run_history",
+        "run_file": "read_run_file",
         "retention": "Retention",
         "shared_record": "PartWriter WrittenPart",
         "sources": "named_pair resolve_resume resolve_source",

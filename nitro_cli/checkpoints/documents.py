@@ -83,7 +83,6 @@ Place = Annotated[Name, AfterValidator(_is_place)]
 """Where a checkpoint lies in a directory of runs: `<run>/checkpoints/<name>`."""
 
 RunId = Annotated[str, _like(RUN_ID, "the id of a run")]
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Time = Annotated[float, Field(ge=0, lt=253402300800)]
 """Seconds since 1970, before the year 10000: what a calendar can show."""
 
@@ -133,7 +132,7 @@ class RecordEntry(EntryDocument):
 
     experiment: Name | None = None
     preset: Name | None = None
-    seed: Seed | None = None
+    seed: Count | None = None
 
 
 class RunFacts(Document):
@@ -143,7 +142,7 @@ class RunFacts(Document):
     preset: Name | None = None
     status: Name | None = None
     parent: Name | None = None
-    seed: Seed | None = None
+    seed: Count | None = None
     created: Time | None = None
     written: Time | None = None
     sequence: Count = 0
@@ -196,8 +195,9 @@ class RunDocument(Document):
     preset: Name | None = None
     status: Name | None = None
     parent: Name | None = None
-    seed: Seed | None = None
+    seed: Count | None = None
     created: Time | None = None
+    stop_cause: Name | None = None
 
 
 class _PieceDocument(Document):
@@ -366,7 +366,7 @@ class RecordMeta(Document):
     graphconst: dict[str, str] | None = None
     graphconst_sha256: dict[str, str] = Field(default_factory=dict)
     preset: Name | None = None
-    seed: Seed | None = None
+    seed: Count | None = None
     epoch: Count | None = None
     step: Count | None = None
     position: Count | None = None
@@ -395,7 +395,7 @@ class RecordMeta(Document):
 class ResumeMeta(RecordMeta):
     """What a record says that training can go on from: `RecordMeta` with what may not be missing."""
 
-    seed: Seed
+    seed: Count
     epoch: Count
     step: Count
     position: Count

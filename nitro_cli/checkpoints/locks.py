@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nitro_cli.errors import LockedError, StorageError
+from nitro_cli.text import open_regular
 
 from .transient import storage_error
 
@@ -102,7 +103,7 @@ def run_is_locked(run_path: Path) -> bool:
     except ImportError:
         return _is_locked_elsewhere(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path, os.O_RDONLY, follow=False)
     except OSError:
         return False
     try:

@@ -35,6 +35,8 @@ def run_history(root: Path, run: str, manifest: Manifest) -> tuple[list[Mapping[
     """
     held = _recorded_rows(root, run, manifest)
     rows, problem = settled_rows(root / run / HISTORY_FILE, held or [])
+    if problem is not None:
+        problem = f"{problem}; what the records say is taken"
     if held is None and manifest.of_run(run):
         problem = "no record of the run can be read, so its numbers are those of the file alone"
     return rows, problem

@@ -31,11 +31,13 @@ class Verification:
         path: the checkpoint's directory; or that of a run that is gone, or a file.
         size: bytes of its arrays; 0 when its record.json cannot be read.
         error: what is wrong with it; None when it is whole.
+        gone: whether it is not there, and only the manifest lists it.
     """
 
     path: Path
     size: int
     error: NitroError | None
+    gone: bool = False
 
     @property
     def ok(self) -> bool:
@@ -47,6 +49,7 @@ class Verification:
         return {
             "path": str(self.path),
             "ok": self.ok,
+            "gone": self.gone,
             "size": self.size,
             "error": None if self.error is None else self.error.as_json(),
         }
@@ -119,7 +122,8 @@ def _against_manifest(place: Path, told: set[Path]) -> list[Verification]:
     except NitroError as error:
         return [Verification(root / MANIFEST_FILE, 0, error)]
     whole_names = {path.with_name(QUARANTINED.sub("", path.name)) for path in told}
-    outcomes = [Verification(root / path, 0, _gone(root, path)) for path in gone if root / path not in whole_names]
+    missing = [root / path for path in gone if root / path not in whole_names]
+    outcomes = [Verification(path, 0, _gone(root, path), gone=True) for path in missing]
     for run in manifest.runs if one is None else (one,):
         _, differences = with_records(root, manifest, run)
         outcomes += [Verification(root / MANIFEST_FILE, 0, _otherwise(root, text)) for text in differences]
@@ -144,11 +148,11 @@ def _listed_and_gone(root: Path, one: str | None) -> tuple[Manifest, list[str]]:
     return manifest, gone
 
 
-def _gone(root: Path, path: str) -> IntegrityError:
-    what = "run" if RUN_ID.fullmatch(path) else "checkpoint"
+def _gone(root: Path, path: Path) -> IntegrityError:
+    what = "run" if path.parent == root else "checkpoint"
     return IntegrityError(
-        f"the {what} {path.rsplit('/', 1)[-1]} is gone",
-        where=str(root / path),
+        f"the {what} {path.name} is gone",
+        where=str(path),
         why=f"the {what} is gone from the disk, and {MANIFEST_FILE} lists it",
         fix=f"restore it from a copy; `nitro runs {root} --rescan` lists it no longer",
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from nitro_cli.text import read_regular
+from nitro_cli.errors import IntegrityError
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import RunSummary
@@ -19,7 +18,6 @@ _ASKED = {
     "max_time": "max_time",
     "request": "request_stop",
 }
-_MOST_BYTES = 1 << 26
 
 
 def stop_cause(summary: RunSummary) -> str | None:
@@ -29,11 +27,12 @@ def stop_cause(summary: RunSummary) -> str | None:
     """
     if summary.status != "requested":
         return None
+    from nitro_cli.checkpoints import read_run_file
+
     try:
-        document = json.loads(read_regular(summary.path / "run.json", limit=_MOST_BYTES, follow=False))
-    except (OSError, ValueError, RecursionError):
+        cause: str | None = read_run_file(summary.path / "run.json").get("stop_cause")
+    except (OSError, IntegrityError):
         return None
-    cause = document.get("stop_cause") if isinstance(document, dict) else None
     return cause if cause in _ASKED else None
 
 

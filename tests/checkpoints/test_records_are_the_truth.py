@@ -116,6 +116,7 @@ def test_verify_names_listed_checkpoints_and_whole_runs_that_are_gone(root: Path
     shutil.rmtree(root / first.checkpoints[0].path)
     shutil.rmtree(root / second)
     bad = [outcome for outcome in verify(root) if not outcome.ok]
+    assert all(outcome.gone for outcome in bad)
     assert {outcome.path for outcome in bad} == {root / second, root / first.checkpoints[0].path}
     assert {outcome.error.exit_code for outcome in bad if outcome.error} == {ExitCode.INTEGRITY}
     assert all("gone from the disk" in str(outcome.error) for outcome in bad)

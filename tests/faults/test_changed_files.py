@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nitro_cli import JSONLogger, Nitro
-from nitro_cli.checkpoints import runs, verify
+from nitro_cli.checkpoints import resolve_resume, runs, verify
 from nitro_cli.cli.run_history import read_history
 from nitro_cli.cli.run_places import RunPlace
 from nitro_cli.errors import IntegrityError, NitroWarning
@@ -169,3 +169,4 @@ def test_a_pipe_a_directory_or_a_loop_in_the_place_of_a_file_is_told_and_nobody_
         else:
             read_history(RunPlace(root, run.name))
             assert len(runs(root)) == 1
+            assert resolve_resume("auto", root) is not None

@@ -190,7 +190,7 @@ def test_a_record(record: Path) -> None:
 def test_a_run_description(root: Path, record: Path) -> None:
     file = record.parents[1] / "run.json"
     document = json.loads(file.read_text())
-    document |= {"status": "completed", "parent": None, "seed": 1, "created": 1.0}
+    document |= {"status": "completed", "parent": None, "seed": 1, "created": 1.0, "stop_cause": None}
     at = [(key,) for key in document]
     assert schema_fields(RunDocument.model_json_schema()) <= field_places(at)
 

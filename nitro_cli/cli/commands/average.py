@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +13,7 @@ from nitro_cli.cli.options import RunChoice, RunDir
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.run_places import RunPlace, find_run
-from nitro_cli.errors import ConfigError, ExitCode
+from nitro_cli.errors import ConfigError, ExitCode, IntegrityError
 from nitro_cli.text import user_path
 
 __all__ = ["run"]
@@ -75,10 +74,12 @@ def run(
 
 def _splits(place: RunPlace) -> set[str]:
     """The splits that the run had, as its setup report says; all where there is none."""
+    from nitro_cli.checkpoints import read_run_file
+
     try:
-        rows = json.loads((place.path / "run.json").read_bytes())["report"]["data"]
+        rows = read_run_file(place.path / "run.json")["report"]["data"]
         return {str(row["split"]) for row in rows}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, IntegrityError, KeyError, TypeError):
         return {"test", "val"}
 
 

@@ -108,7 +108,8 @@ def _facts(found: Any) -> list[list[Any]]:
 def verify(output: Output, path: AnyPath) -> int:
     """Check size and SHA-256 of every file of a checkpoint, of a run's checkpoints, or of a whole directory's.
 
-    The exit code is 5 when one is damaged.
+    The exit code is 5 when one is damaged, when one or a run is gone that the manifest lists, and when the manifest
+    or a history says otherwise than the records.
     """
     from nitro_cli.checkpoints import verify as verify_all
 
@@ -117,7 +118,8 @@ def verify(output: Output, path: AnyPath) -> int:
     if output.json:
         output.document(checkpoints=[outcome.as_json() for outcome in found], damaged=len(damaged))
     else:
-        rows = [["ok" if o.ok else "DAMAGED", o.path, size(o.size) if o.ok else "-"] for o in found]
+        words = ["ok" if o.ok else "GONE" if o.gone else "DAMAGED" for o in found]
+        rows = [[word, o.path, size(o.size) if o.ok else "-"] for word, o in zip(words, found, strict=True)]
         output.show(table(["", "checkpoint", "size"], rows, right=(2,), fold=(1,)))
         for outcome in damaged:
             if (error := outcome.error) is not None:
