@@ -41,16 +41,19 @@ def answer_fork_warnings(where: str) -> Iterator[None]:
     Args:
         where: what starts the processes, at the head of the sentence.
     """
-    with warnings.catch_warnings(record=True) as told:
-        warnings.filterwarnings("always", message=_FORK_WARNINGS)
-        yield
-    forked = False
-    for one in told:
-        if _is_of_fork(one):
-            forked = True
-        else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, source=one.source)
-    if forked:
+    told: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as recorded:
+            warnings.filterwarnings("always", message=_FORK_WARNINGS)
+            try:
+                yield
+            finally:
+                told += recorded or []
+    finally:
+        for one in told:
+            if not _is_of_fork(one):
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, source=one.source)
+    if any(map(_is_of_fork, told)):
         warnings.warn(
             f"{where} forks worker processes from one that runs JAX's threads, which can leave a worker waiting for "
             "ever for a lock: start them by another method, DataLoader(..., multiprocessing_context='forkserver') or "

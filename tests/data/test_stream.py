@@ -727,3 +727,12 @@ def test_a_fork_beside_jax_is_answered_with_the_setting_that_avoids_it():
     assert [text for text in texts if "fork" in text] == [text for text in texts if "multiprocessing_context" in text]
     assert len([text for text in texts if "split `train`" in text and "'forkserver'" in text]) == 1
     assert "of the source's own" in texts
+
+
+def test_a_source_that_fails_keeps_its_warnings():
+    def failing():
+        warnings.warn("the disk is slow", UserWarning, stacklevel=1)
+        raise OSError("gone")
+
+    with pytest.warns(UserWarning, match="the disk is slow"), pytest.raises(OSError, match="gone"):
+        inspect_split("train", Generating(2, failing))
