@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
-from nitro_cli.experiment import FieldKind, config_metadata
+from nitro_cli.experiment import FieldKind, config_metadata, device_array
 from nitro_cli.optim.gradient_rules import GradRule, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
 from nitro_cli.optim.group_rule import GroupRule, group_rule
@@ -300,8 +300,7 @@ def _gradient_columns(rule: GradRule, bindings: Sequence[Binding], resolved: Map
 
 def device_column(e: Any, name: str, key: str, source: ValueSource) -> Column:
     """The column of a scheduled Device field."""
-    whole = np.issubdtype(np.asarray(getattr(e, name)).dtype, np.integer)
-    return Column(f"device/{name}", source, 1.0, key, integer=bool(whole))
+    return Column(f"device/{name}", source, 1.0, key, dtype=device_array(getattr(e, name)).dtype)
 
 
 def ema_columns(e: Any) -> list[Column]:

@@ -20,6 +20,9 @@ from nitro_cli.optim.value_source import BLOCK, ValueSource
 __all__ = ["BindingRow", "Column", "GroupRow", "Hyper", "constant_column", "horizon_jump", "log_names"]
 
 
+_FLOAT32 = np.dtype(np.float32)
+
+
 @dataclass(frozen=True)
 class Column:
     """One traced hyperparameter.
@@ -30,7 +33,7 @@ class Column:
         factor: what the values are multiplied by: a group's rate ratio, else 1.
         key: the schedule that drives it, None for a constant of the configuration.
         log: its name on the train lines, None where it does not vary.
-        integer: it drives an integer Device field, so its values must be whole numbers.
+        dtype: what the device holds its values in: the field's own of a Device field, else float32.
     """
 
     name: str
@@ -38,7 +41,7 @@ class Column:
     factor: float = 1.0
     key: str | None = None
     log: str | None = None
-    integer: bool = False
+    dtype: np.dtype[Any] = _FLOAT32
 
 
 @dataclass(frozen=True)
@@ -155,8 +158,7 @@ class Hyper:
         for i, column in enumerate(self._all):
             scale = self.plateaus[column.key].scale if column.key in self.plateaus else 1.0
             rows[:, i] = column.source.values(start, count) * scale * column.factor
-            if column.integer:
-                _check_whole(column, start, rows[:, i])
+            _check_whole(column, start, rows[:, i])
             _check_carried(column, start, rows[:, i])
         if self.placed is not None:
             self.placed.fill(rows, start)
@@ -167,9 +169,9 @@ class Hyper:
         return tuple(name for name, _ in self._logged)
 
     def logged_values(self, start_step: int, count: int = BLOCK) -> dict[str, list[float]]:
-        """The varying schedules' values at the steps of `table`, as float32 holds them, by the names of `varying`."""
-        rows = self._doubles(start_step, count).astype(np.float32).astype(np.float64)
-        return {name: rows[:, i].tolist() for name, i in self._logged}
+        """The varying schedules' values at the steps of `table`, as the device holds them, by name as `varying`."""
+        rows = self._doubles(start_step, count)
+        return {name: rows[:, i].astype(self._all[i].dtype).astype(np.float64).tolist() for name, i in self._logged}
 
     def values_at(self, step: int) -> dict[str, float]:
         """The varying schedules' values at `step`, by the names of `varying`."""
@@ -251,6 +253,8 @@ def horizon_jump(old: Hyper, new: Hyper, step: int) -> list[str]:
 
 
 def _check_whole(column: Column, start: int, values: npt.NDArray[np.float64]) -> None:
+    if column.dtype.kind not in "iu":
+        return
     broken = np.flatnonzero(values != np.rint(values))
     if broken.size:
         raise ScheduleError(
@@ -262,10 +266,14 @@ def _check_whole(column: Column, start: int, values: npt.NDArray[np.float64]) ->
 
 
 def _check_carried(column: Column, start: int, values: npt.NDArray[np.float64]) -> None:
-    """Rows are float32: refuse a value that overflows there, and a whole number that becomes another."""
-    with np.errstate(over="ignore"):
-        carried = values.astype(np.float32).astype(np.float64)
-    broken = np.flatnonzero(carried != values if column.integer else np.isinf(carried) & np.isfinite(values))
+    """Refuse a value that overflows in what the device holds it in."""
+    if column.dtype.kind in "iu":
+        info = np.iinfo(column.dtype)
+        broken, held = np.flatnonzero((values < info.min) | (values > info.max)), f"{info.min} to {info.max}"
+    else:
+        with np.errstate(over="ignore"):
+            carried = values.astype(column.dtype).astype(np.float64)
+        broken, held = np.flatnonzero(np.isinf(carried) & np.isfinite(values)), "no number of that size"
     if broken.size:
         value = values[broken[0]]
         raise ScheduleError(
@@ -273,8 +281,7 @@ def _check_carried(column: Column, start: int, values: npt.NDArray[np.float64]) 
             if column.key
             else f"{column.name} is {value:.17g}",
             where=column.name,
-            why="hyperparameters are float32 on the device, which holds "
-            + ("whole numbers up to 16777216" if column.integer else f"numbers up to {np.finfo(np.float32).max:.8g}"),
+            why=f"it is {column.dtype} on the device, which holds {held}",
             fix="schedule smaller values, and scale them in the hook that reads them",
         )
 

@@ -279,7 +279,7 @@ def _accumulate(
         return grads, state, numbers, outputs
 
     grads, state, total, outputs = micro(carry.state, batch_of(plan, batches, inputs, carry.position, 0), 0)
-    kept = jax.tree.map(lambda leaf: leaf[None], outputs)
+    kept = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], outputs)
     if plan.accum == 1:
         return grads, state, total, kept
     # In half precision a sum of gradients would lose what is added to it.

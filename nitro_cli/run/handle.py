@@ -200,7 +200,7 @@ class Nitro:
 
     @property
     def ema(self) -> Any:
-        """The moving average of the parameters in at least float32, or None; until the next `train()`, as `params`."""
+        """The parameters' moving average, float32 or wider, or None; until `train()`, copied as `params` are."""
         return self.carry.ema
 
     @property

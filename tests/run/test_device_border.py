@@ -198,7 +198,7 @@ def test_device_fields_that_do_not_fit_are_refused(scaled: Nitro) -> None:
     ("schedules", "told"),
     [
         ({"factor": lambda step: 1e39}, "'factor' is .*e.38 at step 1"),
-        ({"count": lambda step: 2**24 + step + 1}, "'count' is 16777217 at step 1"),
+        ({"count": lambda step: 2**31 + step}, "'count' is 2147483648 at step 1"),
         ({"learning_rate": lambda step: 1e39}, "'learning_rate' is"),
     ],
 )

@@ -37,7 +37,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
 @pytest.mark.parametrize("resume", ["auto", "latest:latest", "latest:best"])
 def test_a_run_at_work_is_in_use_whatever_became_of_its_checkpoints(store: RunStore, resume: str) -> None:
     with pytest.raises(LockedError, match=f"the run {store.id} is in use") as caught:
-        load_source(None, resume, root=store.root, monitor=None)
+        load_source(None, resume, root=store.root, selection=None)
     assert caught.value.exit_code == ExitCode.INCOMPATIBLE
     store.close()
 
@@ -45,7 +45,7 @@ def test_a_run_at_work_is_in_use_whatever_became_of_its_checkpoints(store: RunSt
 def test_a_run_that_nobody_trains_is_not_in_use(store: RunStore) -> None:
     store.close()
     with pytest.raises(CheckpointNotFoundError):
-        load_source(None, "latest:latest", root=store.root, monitor=None)
+        load_source(None, "latest:latest", root=store.root, selection=None)
 
 
 @pytest.mark.parametrize("weights", ["latest:best", "latest:latest"])
@@ -73,7 +73,7 @@ def test_weights_of_a_run_at_work_are_those_it_has_by_the_time_they_are_read(
     monkeypatch.setattr(record_module, "verify_record", trained_on)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        source = load_source(weights, None, root=tmp_path, monitor=None)
+        source = load_source(weights, None, root=tmp_path, selection=None)
     assert source is not None
     assert source.path == held.path / "checkpoints" / "epoch-3"
     assert source.record.arrays["params/w"] == 3
