@@ -43,6 +43,7 @@ _ROOMS = {
         "JSONLogger",
         "Last",
         "MLflowLogger",
+        "Private",
         "Selector",
         "Tee",
         "TensorBoardLogger",
@@ -79,7 +80,7 @@ _ROOMS = {
         "read_manifest",
         "runs",
     ),
-    "export": ("BundleError", "ExportSpec", "load_bundle"),
+    "export": ("BundleError", "ExportSpec", "export_provenance", "load_bundle"),
     "programs": ("cache_reset", "cache_stats"),
     "distributed": ("setup_distributed",),
     "run": (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import load_manifest, read_manifest
-    from nitro_cli.checkpoints.names import quarantined_records, record_name
+    from nitro_cli.checkpoints.names import check_run_dir_name, quarantined_records, record_name
     from nitro_cli.checkpoints.pieces import ArrayPieces
     from nitro_cli.checkpoints.pruning import Prunable, prune
     from nitro_cli.checkpoints.rebuilding import rescan
@@ -71,6 +71,7 @@ __all__ = [
     "best_entry",
     "check_disk",
     "check_meta",
+    "check_run_dir_name",
     "check_stop_counters",
     "checkpoint_info",
     "disk_need",
@@ -120,7 +121,7 @@ __getattr__, __dir__ = lazy_names(
         "leaves": "LeafSpec host_arrays record_bytes",
         "locks": "run_in_use run_is_locked",
         "manifest": "load_manifest read_manifest",
-        "names": "quarantined_records record_name",
+        "names": "check_run_dir_name quarantined_records record_name",
         "pieces": "ArrayPieces",
         "pruning": "Prunable prune",
         "record": "CheckpointRecord load_checkpoint read_record verify_record write_record",

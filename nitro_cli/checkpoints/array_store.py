@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,10 +25,12 @@ __all__ = ["read_arrays", "write_arrays"]
 
 _T = TypeVar("_T")
 _THREAD_SECONDS = 30.0
+_PLAIN = re.compile(r"[\w ./=,+@-]*")
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write arrays into a new directory, durably.
+    """Write arrays into a new directory, durably, and open each again.
 
     Args:
         directory: created here; must not exist.
@@ -34,26 +38,36 @@ def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) ->
 
     Raises:
         OSError: the disk is full, read-only or failing.
-        ValueError: anything else that orbax refuses.
+        ValueError: anything else that orbax refuses; an array that was written does not open as what it was.
     """
     directory.mkdir()
 
-    def write() -> None:
+    def write(place: str) -> None:
         import orbax.checkpoint as ocp
         from etils import epath  # type: ignore[import-untyped]
 
         failures: list[Exception] = []
         handler = _handler(failures)
         try:
-            handler.save(epath.Path(os.path.abspath(directory)), args=ocp.args.PyTreeSave(dict(arrays)))
+            handler.save(epath.Path(place), args=ocp.args.PyTreeSave(dict(arrays)))
             if failures:
                 raise failures[0]
-            handler.finalize(epath.Path(os.path.abspath(directory)))
+            handler.finalize(epath.Path(place))
+            _check_opens(dict(handler.metadata(epath.Path(place))), arrays)
         finally:
             handler.close()
 
-    with _quiet():
-        _without_event_loop(write)
+    with _quiet(), _plainly_named(directory) as place:
+        _without_event_loop(lambda: write(place))
+
+
+def _check_opens(found: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Compare what the store says of each array, read from the disk, with what was to be written."""
+    for key, array in arrays.items():
+        held = found.get(key)
+        if held is None or tuple(held.shape) != array.shape or held.dtype != array.dtype:
+            told = "is not there" if held is None else f"opens as {held.dtype}{list(held.shape)}"
+            raise ValueError(f"array {key}, written as {array.dtype}{list(array.shape)}, {told}")
 
 
 def read_arrays(directory: Path, keys: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
@@ -66,7 +80,7 @@ def read_arrays(directory: Path, keys: Iterable[str]) -> dict[str, np.ndarray[An
     if not wanted:
         return {}
 
-    def read() -> dict[str, np.ndarray[Any, Any]]:
+    def read(place: str) -> dict[str, np.ndarray[Any, Any]]:
         import numpy as np
         import orbax.checkpoint as ocp
         from etils import epath
@@ -78,12 +92,31 @@ def read_arrays(directory: Path, keys: Iterable[str]) -> dict[str, np.ndarray[An
                 restore_args={key: ocp.RestoreArgs(restore_type=np.ndarray) for key in wanted},
                 partial_restore=True,
             )
-            return dict(handler.restore(epath.Path(os.path.abspath(directory)), args=args))
+            return dict(handler.restore(epath.Path(place), args=args))
         finally:
             handler.close()
 
-    with _quiet():
-        return _without_event_loop(read)
+    with _quiet(), _plainly_named(directory) as place:
+        return _without_event_loop(lambda: read(place))
+
+
+@contextmanager
+def _plainly_named(directory: Path) -> Iterator[str]:
+    """A path of the directory in which no character has a meaning for orbax or TensorStore.
+
+    Orbax looks for its files by a glob pattern, in which `[v2]` is a set of characters, and TensorStore reads paths as
+    those of a URL, in which a backslash separates. A directory below such a name is reached through a link.
+    """
+    path = os.path.abspath(directory)
+    if _PLAIN.fullmatch(path):
+        yield path
+        return
+    folders = (tempfile.gettempdir(), *_TEMPORARY)
+    folder = next((f for f in folders if _PLAIN.fullmatch(f) and os.access(f, os.W_OK)), None)
+    with tempfile.TemporaryDirectory(prefix="nitro-", dir=folder) as holder:
+        link = os.path.join(holder, "store")
+        os.symlink(path, link)
+        yield link
 
 
 def _handler(failures: list[Exception]) -> Any:

@@ -59,11 +59,11 @@ def average(refs: AverageRef, *, ema: bool = False) -> CheckpointRecord:
     meta["averaged_from"] = {
         "spec": str(refs.average),
         "run": refs.run,
-        "directory": str(refs.root),
-        "files": [ref.entry.path if ref.entry else str(ref.path) for ref in refs.refs],
+        "directory": refs.root.absolute().name,
+        "files": [ref.entry.path if ref.entry else ref.path.name for ref in refs.refs],
         "epochs": [ref.epoch for ref in refs.refs],
         "steps": [ref.step for ref in refs.refs],
-        "state": refs.state.entry.path if refs.state.entry else str(refs.state.path),
+        "state": refs.state.entry.path if refs.state.entry else refs.state.path.name,
         "weights": "ema" if ema else "raw",
     }
     return CheckpointRecord(meta, {**params, **base.arrays})

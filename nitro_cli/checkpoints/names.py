@@ -9,9 +9,11 @@ import stat
 from pathlib import Path
 
 from nitro_cli.errors import ConfigError, IntegrityError
+from nitro_cli.text import is_utf8, visible
 
 __all__ = [
     "RUN_ID",
+    "check_run_dir_name",
     "component_problem",
     "contained_path",
     "is_checkpoint_name",
@@ -29,6 +31,40 @@ _STRAYS = (".tmp-", ".deleting-")
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 _LONGEST = 180
 _LONGEST_NAME = 255
+_LONGEST_PATH = 4096 - 400
+"""What systems take, less what a run adds: its id, a record's name, the files of its arrays."""
+
+
+def check_run_dir_name(*directories: Path) -> None:
+    """Check that a system takes the names of directories, and those of all that a run writes below them.
+
+    Raises:
+        ConfigError: one is not UTF-8, which a run's files are written in, or a part of it or the whole is too long.
+    """
+    for directory in directories:
+        why = _name_problem(directory)
+        if why is not None:
+            shown = visible(str(directory))
+            raise ConfigError(
+                "a run cannot be written to a directory of this name",
+                where=shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...",
+                why=why,
+                fix="rename it, or work in and write to another",
+            )
+
+
+def _name_problem(directory: Path) -> str | None:
+    if not is_utf8(directory):
+        return "it is not UTF-8, in which a run's files name it"
+    if "\0" in str(directory):
+        return "it holds a null character"
+    longest = max((len(os.fsencode(part)) for part in directory.parts), default=0)
+    if longest > _LONGEST_NAME:
+        return f"a part of it has {longest} bytes, and names have {_LONGEST_NAME} at most"
+    whole = len(os.fsencode(os.path.abspath(directory)))
+    if whole > _LONGEST_PATH:
+        return f"its path has {whole} bytes, and the files of a run below it need it to have {_LONGEST_PATH} at most"
+    return None
 
 
 def record_name(name: str) -> str:

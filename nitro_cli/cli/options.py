@@ -11,6 +11,7 @@ from nitro_cli.cli import completion
 __all__ = [
     "CacheDir",
     "CheckpointChoice",
+    "ExperimentCode",
     "ExperimentName",
     "Force",
     "OptionalTarget",
@@ -35,6 +36,15 @@ ExperimentName = Annotated[
     typer.Argument(
         metavar="EXP",
         help="Experiment: a name, path/to/file.py:Class or package.module:Class.",
+        autocompletion=completion.experiments,
+    ),
+]
+ExperimentCode = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        metavar="EXP",
+        help="Code of the target's experiment, such as path/to/file.py:Class; found by the recorded name by default.",
         autocompletion=completion.experiments,
     ),
 ]

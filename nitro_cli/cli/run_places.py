@@ -108,8 +108,11 @@ def check_run_dir(path: Path) -> None:
     """Refuse a directory of runs that cannot be made, before anything is built.
 
     Raises:
-        ConfigError: it, or what it would be in, is a file.
+        ConfigError: it, or what it would be in, is a file; or the system takes no such name.
     """
+    from nitro_cli.checkpoints import check_run_dir_name
+
+    check_run_dir_name(path)
     for place in (path, *path.parents):
         if place.exists():
             if not place.is_dir():

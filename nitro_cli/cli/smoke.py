@@ -176,7 +176,7 @@ class _Smoke:
 
         nitro = self._finished
         assert nitro.run_path is not None
-        resolved = read_config(nitro.run_path / "config.toml")
+        resolved = read_config(nitro.run_path / "config.toml", cls=nitro.resolved.cls)
         again = self._handle(resolved, data={}, weights="latest:latest")
         split = next((s for name, s in nitro.parts.splits.items() if name != "train"), nitro.parts.splits["train"])
         batch = {name: split.example[name] for name in nitro.parts.forward_fields() if name in split.example}

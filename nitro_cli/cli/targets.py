@@ -37,6 +37,8 @@ class Overrides:
     sets: Sequence[str] = ()
     unsets: Sequence[str] = ()
     flags: Mapping[str, Any] | None = None
+    experiment: str | None = None
+    """What names the code of a run, a checkpoint or a bundle, instead of the name recorded in it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def resolve_target(
         _refuse(weights, "--weights", "a run")
         return _from_run(place, overrides, checkpoint)
     assert text is not None
+    _refuse(overrides.experiment, "--experiment", "an experiment")
     return _from_experiment(text, overrides, weights, run, checkpoint, needs_weights)
 
 
@@ -138,8 +141,12 @@ def _refuse(value: str | None, option: str, what: str) -> None:
         raise ConfigError(
             f"{option} does not go with {what}",
             where=f"{option} {value}",
-            why=f"{what} has a configuration and weights of its own",
-            fix="use --set for single fields, or name the experiment instead",
+            why=f"{what} has a configuration and weights of its own"
+            if option != "--experiment"
+            else f"{value} names the code of a run or a checkpoint",
+            fix="use --set for single fields, or name the experiment instead"
+            if option != "--experiment"
+            else f"name it alone: {value}",
         )
 
 
@@ -192,7 +199,7 @@ def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> 
     from nitro_cli.registry import read_config
 
     flags = {"run_dir": str(place.root), **(overrides.flags or {})}
-    resolved = read_config(place.config, overrides.sets, overrides.unsets, flags)
+    resolved = read_config(place.config, overrides.sets, overrides.unsets, flags, experiment=overrides.experiment)
     return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
 
 
@@ -262,12 +269,13 @@ def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tup
 def _from_checkpoint(path: Path, overrides: Overrides) -> Target:
     from nitro_cli.registry import read_config
 
-    around = (folder / "config.toml" for folder in path.resolve().parents[:3])
-    config = next((file for file in around if file.is_file()), None)
-    if config is not None:
-        resolved = read_config(config, overrides.sets, overrides.unsets, overrides.flags)
-        run = config.parent.name if is_run_directory(config.parent) else None
-        return Target(resolved, str(path), run, path)
+    around = (RunPlace(folder.parent, folder.name) for folder in path.resolve().parents[:3] if is_run_directory(folder))
+    place = next((place for place in around if place.config.is_file()), None)
+    if place is not None:
+        resolved = read_config(
+            place.config, overrides.sets, overrides.unsets, overrides.flags, experiment=overrides.experiment
+        )
+        return Target(resolved, str(path), place.id, path)
     return Target(_from_record(path, overrides), str(path), None, path)
 
 
@@ -288,4 +296,4 @@ def _from_record(path: Path, overrides: Overrides) -> Resolved:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.toml"
         config.write_text(text, encoding="utf-8")
-        return read_config(config, overrides.sets, overrides.unsets, overrides.flags)
+        return read_config(config, overrides.sets, overrides.unsets, overrides.flags, experiment=overrides.experiment)

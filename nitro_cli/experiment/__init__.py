@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, manual_mode, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
     from .judging import monitor_of, own_store, selection_of
-    from .kinds import Device, FieldKind, GraphConst, Host
+    from .kinds import Device, FieldKind, GraphConst, Host, Private
     from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
     from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
@@ -87,6 +87,7 @@ __all__ = [
     "Piecewise",
     "PlateauConfig",
     "Polynomial",
+    "Private",
     "Problem",
     "Routing",
     "ScheduleConfig",
@@ -141,7 +142,7 @@ __getattr__, __dir__ = lazy_names(
         "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook manual_mode sanitize_metric_name",
         "identity": "check_graphconst check_knob_kinds graphconst_fingerprint",
         "judging": "monitor_of own_store selection_of",
-        "kinds": "Device FieldKind GraphConst Host",
+        "kinds": "Device FieldKind GraphConst Host Private",
         "knobs": "EMA Checkpointer EarlyStopping EvalWeights Monitor parse_duration",
         "loggers": "JSONLogger MLflowLogger Tee TensorBoardLogger TrackioLogger WandbLogger",
         "narrowing": "first_lost narrowed_dtype",

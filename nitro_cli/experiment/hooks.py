@@ -49,6 +49,7 @@ HOOKS = (
     "export_client_inputs",
     "export_client_outputs",
     "export_provenance_extra",
+    "export_view",
     "visualize",
     "save_figure",
 )
@@ -109,6 +110,7 @@ class Hooks:
         export_client_inputs: ClassVar[Callable[..., Any]]
         export_client_outputs: ClassVar[Callable[..., Any]]
         export_provenance_extra: ClassVar[Callable[..., Any]]
+        export_view: ClassVar[Callable[..., Any]]
         learning_rate: float
         weight_decay: float
 

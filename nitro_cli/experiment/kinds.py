@@ -13,7 +13,7 @@ from nitro_cli.errors import ConfigError
 
 from .device_values import device_array
 
-__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "kind_of_annotation"]
+__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "Private", "kind_of_annotation"]
 
 T = TypeVar("T")
 
@@ -33,9 +33,10 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True)
 class KindMarker:
-    """The annotation metadata behind `Device[T]`, `GraphConst[T]` and `Host[T]`."""
+    """The annotation metadata behind `Device[T]`, `GraphConst[T]`, `Host[T]` and `Private[T]`."""
 
     kind: FieldKind
+    private: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         schema = handler(source)
@@ -56,6 +57,8 @@ def _require_array(value: Any) -> Any:
 GraphConst = Annotated[T, KindMarker(FieldKind.GRAPHCONST)]
 Device = Annotated[T, KindMarker(FieldKind.DEVICE)]
 Host = Annotated[T, KindMarker(FieldKind.HOST)]
+Private = Annotated[T, KindMarker(FieldKind.HOST, private=True)]
+"""A Host field that stays at home: in the run's own config.toml, never in a checkpoint, an artefact or a tracker."""
 
 
 def _markers(annotation: Any) -> list[FieldKind]:

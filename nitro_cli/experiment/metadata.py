@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from .experiment import KNOBS, Experiment
-from .kinds import FieldKind
+from .kinds import FieldKind, KindMarker
 from .source import FieldSource, field_sources
 
 __all__ = ["NO_DEFAULT", "FieldMeta", "config_metadata", "fields_of_kind", "type_text"]
@@ -53,6 +53,7 @@ class FieldMeta:
         owner: the name of the class that declares it last.
         description: what its declaration says by `Field(description=...)`.
         declaring: the classes that declare it, the last first.
+        private: whether its value stays at home, as `Private[T]` says.
     """
 
     name: str
@@ -63,6 +64,7 @@ class FieldMeta:
     owner: str
     description: str | None = field(repr=False)
     declaring: tuple[type[Experiment], ...] = field(repr=False)
+    private: bool = False
 
     @property
     def doc(self) -> str | None:
@@ -96,6 +98,7 @@ def config_metadata(cls: type[Experiment]) -> dict[str, FieldMeta]:
             owner=owners[0].__name__ if owners else cls.__name__,
             description=info.description,
             declaring=owners,
+            private=any(isinstance(m, KindMarker) and m.private for m in info.metadata),
         )
     return found
 

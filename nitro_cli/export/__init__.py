@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         load_bundle,
         verify_bundle,
     )
+    from nitro_cli.export.provenance import export_provenance
     from nitro_cli.export.renewing import renew
+    from nitro_cli.export.repository import git_provenance
     from nitro_cli.export.spec import ExportSpec
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     "backend_names",
     "bundle_info",
     "export",
+    "export_provenance",
     "find_backend",
+    "git_provenance",
     "load_bundle",
     "renew",
     "verify_bundle",
@@ -47,7 +51,9 @@ __getattr__, __dir__ = lazy_names(
             "Bundle BundleError DamagedBundleError NoBundleError UntrustedPostprocessError bundle_info "
             "verify_bundle load_bundle"
         ),
+        "provenance": "export_provenance",
         "renewing": "renew",
+        "repository": "git_provenance",
         "backends": "ExportBackend ExportJob backend_names find_backend",
         "spec": "ExportSpec",
         "exporting": "export",

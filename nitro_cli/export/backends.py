@@ -56,7 +56,11 @@ class ExportJob:
 
 @runtime_checkable
 class ExportBackend(Protocol):
-    """Writes one kind of artefact."""
+    """Writes one kind of artefact.
+
+    A backend may have a method `site_provenance(root)` besides, which says in the place of `git_provenance` what the
+    sources below the folder `root` are; its entry `git_diff` is a patch, given to `write` as `job.patch`.
+    """
 
     suffix: str
     """What the artefact's name ends in: empty for a directory."""

@@ -18,7 +18,7 @@ from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.export import load
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob
-from nitro_cli.export.program import Served
+from nitro_cli.export.program import Served, without_source_paths
 from nitro_cli.export.repository import PATCH
 from nitro_cli.export.tensors import check_same, write_safetensors
 from nitro_cli.export.writing import new_directory
@@ -96,7 +96,8 @@ class BundleBackend:
         weights = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in served.weights.items()}
         wire = [jax.ShapeDtypeStruct(spec.sized(batch), spec.dtype) for spec in served.contract.inputs]
         try:
-            return export.export(jax.jit(served.function), platforms=self.platforms)(weights, *wire)
+            with without_source_paths():
+                return export.export(jax.jit(served.function), platforms=self.platforms)(weights, *wire)
         except NotImplementedError as error:
             raise ConfigError(
                 f"the program cannot be exported for {', '.join(self.platforms)}", why=str(error).splitlines()[0]

@@ -24,7 +24,7 @@ from nitro_cli.export.provenance import merged_provenance
 from nitro_cli.export.repository import repository_facts
 from nitro_cli.export.writing import check_target
 from nitro_cli.programs import fresh_trace
-from nitro_cli.registry import config_text
+from nitro_cli.registry import exported_config
 from nitro_cli.run import Phase, PhaseName
 from nitro_cli.text import user_path
 
@@ -80,7 +80,7 @@ def export(
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})
     check_against_predict(nitro, served, expected)
     try_postprocess(served.contract, expected)
-    repository, patch = repository_facts(provenance_root)
+    repository, patch = repository_facts(writer, provenance_root)
     merged = merged_provenance(nitro, repository, provenance or {})
     job = ExportJob(
         served=served,
@@ -89,7 +89,7 @@ def export(
         batch_sizes=sizes,
         provenance=plain_json(merged),
         patch=patch,
-        config=config_text(nitro.resolved),
+        config=exported_config(nitro.resolved),
         expected=expected,
     )
     return written(nitro, writer, job)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from nitro_cli.text import path_text
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
 
-__all__ = ["Served", "named_leaves", "serve"]
+__all__ = ["Served", "exported_view", "named_leaves", "serve", "without_source_paths"]
 
 Weights = dict[str, np.ndarray]
 
@@ -74,7 +75,7 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
     weights = {dotted[path]: value for path, value in arrays.items()}
     baked = {name: np.asarray(value) for name, value in nitro.parts.device_now().items()}
     baked.update({name: value for name, value in (device or {}).items() if name in baked})
-    view = compile_view(e, baked)
+    view = exported_view(e, baked)
     prepare = _preprocess(view, contract)
     routing = resolve_routing(e, tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.parts.model
@@ -97,6 +98,43 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
         return _selected(outputs_of(weights, *wire), sent, contract)
 
     return Served(function, weights, contract, prepare, baked)
+
+
+def exported_view(e: Experiment, device: Mapping[str, np.ndarray]) -> Experiment:
+    """The experiment as the exported function sees it: Host fields stripped, Device fields baked at host values.
+
+    An experiment that holds much more than its outputs need writes `export_view(self, view)` and returns a smaller one.
+
+    Args:
+        e: the experiment.
+        device: values of its Device fields.
+
+    Raises:
+        HookError: `export_view` returned no experiment of the class.
+    """
+    view = compile_view(e, device)
+    if not has_hook(e, "export_view"):
+        return view
+    own = e.export_view(view)
+    if not isinstance(own, type(e)):
+        raise HookError(
+            f"`export_view` returned {type(own).__name__}",
+            where=type(e).__name__,
+            fix="return the view, or a changed one: compile_view(self, {'table': small})",
+        )
+    return own
+
+
+@contextlib.contextmanager
+def without_source_paths() -> Iterator[None]:
+    """While inside, lowered programs hold no path of the Python files that they were traced from."""
+    name = "jax_hlo_source_file_canonicalization_regex"
+    before = getattr(jax.config, name)
+    jax.config.update(name, ".*")
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mapping[str, Any]]:

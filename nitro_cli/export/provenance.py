@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import has_hook
+from nitro_cli.registry import holds_machine_path, home_fields
 from nitro_cli.run import fields_by_kind, versions
 
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
 
-__all__ = ["merged_provenance"]
+__all__ = ["export_provenance", "merged_provenance"]
 
 _KINDS = {"weights": "checkpoint", "resume": "resumed checkpoint", "handle": "live handle"}
 
@@ -38,23 +40,47 @@ def merged_provenance(nitro: Nitro, repository: Mapping[str, Any], call: Mapping
                 f"`export_provenance_extra` returned {type(own).__name__}",
                 fix="return a mapping of names to values",
             )
-    return {**_framework(nitro), **repository, **own, **call}
+    return {**export_provenance(nitro), **repository, **own, **call}
 
 
-def _framework(nitro: Nitro) -> dict[str, Any]:
+def export_provenance(nitro: Nitro) -> dict[str, Any]:
+    """What nitro itself says of a handle's weights in every artefact: the weakest layer of its provenance.
+
+    No entry holds a path of this machine: a checkpoint is named by its run, and values that stay at home are left out.
+
+    Args:
+        nitro: the handle.
+
+    Returns:
+        JSON-ready entries: `framework`, `versions`, `exported_at`, `experiment`, `config`, `preset`, `seed`, `weights`
+        (`raw` or `ema`), `weights_from`, `checkpoint`, `run`, `trained`, `averaged_from`, `warm_started_from`, ...
+    """
     parts = nitro.parts
     facts: dict[str, Any] = {
         "framework": "nitro",
         "versions": versions(),
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "experiment": nitro.import_path,
-        "config": fields_by_kind(nitro.experiment),
+        "config": {**fields_by_kind(nitro.experiment, exported=True), "at_home": list(home_fields(nitro.experiment))},
         "preset": parts.preset,
         "seed": parts.seed,
         "weights": "ema" if _reads_ema(nitro) else "raw",
-        "checkpoint": nitro.checkpoint_source,
+        "checkpoint": None if nitro.checkpoint_source is None else _named(nitro.checkpoint_source),
     }
     return {**facts, **(_loaded(nitro) if nitro.run_id is None else _trained(nitro))}
+
+
+def _named(text: str) -> str:
+    """A source without the folders of this machine: a run's checkpoint as `<run>/checkpoints/<name>`."""
+    path = Path(text)
+    if path.parent.name == "checkpoints":
+        return "/".join(path.parts[-3:])
+    return path.name if holds_machine_path(text) else text
+
+
+def _page(url: Any) -> Any:
+    """A tracker's page; the path of a local one says nothing elsewhere."""
+    return None if holds_machine_path(url) else url
 
 
 def _reads_ema(nitro: Nitro) -> bool:
@@ -71,11 +97,11 @@ def _trained(nitro: Nitro) -> dict[str, Any]:
         "run": nitro.run_id,
         "trained": {"epoch": nitro.epoch, "step": nitro.step, "metrics": dict(nitro.metrics)},
         "trained_run_id": getattr(nitro.logger, "run_id", None),
-        "trained_run_url": getattr(nitro.logger, "run_url", None),
+        "trained_run_url": _page(getattr(nitro.logger, "run_url", None)),
     }
     source = nitro.parts.source
     if source is not None:
-        facts["resumed_from" if source.kind == "resume" else "warm_started_from"] = source.text
+        facts["resumed_from" if source.kind == "resume" else "warm_started_from"] = _named(source.text)
         if source.averaged_from is not None:
             facts["averaged_from"] = dict(source.averaged_from)
     return facts
@@ -97,5 +123,5 @@ def _loaded(nitro: Nitro) -> dict[str, Any]:
         facts["averaged_from"] = dict(source.averaged_from)
         facts["run"] = source.averaged_from.get("run", facts["run"])
     logger = meta.get("logger") or {}
-    facts["trained_run_id"], facts["trained_run_url"] = logger.get("run_id"), logger.get("run_url")
+    facts["trained_run_id"], facts["trained_run_url"] = logger.get("run_id"), _page(logger.get("run_url"))
     return facts

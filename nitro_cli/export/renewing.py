@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.errors import IncompatibleError, NitroWarning
+from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob, find_backend
 from nitro_cli.export.checking import Expected, batch_sizes_of, checked, expected_outputs, plain_json, try_postprocess
@@ -22,7 +22,7 @@ from nitro_cli.export.exporting import CHECKED_SIZES, artefact_path, written
 from nitro_cli.export.load import CONFIG, DEVICE, PROVENANCE, BundleError, load_bundle, read_safetensors, verify_bundle
 from nitro_cli.export.program import Served, serve
 from nitro_cli.export.spec import ExportSpec
-from nitro_cli.registry import read_config
+from nitro_cli.registry import exported_config, parse_set, read_config, read_toml
 from nitro_cli.run import Nitro, versions
 from nitro_cli.text import user_path
 
@@ -38,6 +38,8 @@ def renew(
     batch_sizes: Iterable[int] = (),
     provenance: Mapping[str, Any] | None = None,
     force: bool = False,
+    experiment: str | None = None,
+    sets: Sequence[str] = (),
 ) -> Path:
     """Export again what a bundle holds, where its program no longer loads or another kind of artefact is wanted.
 
@@ -49,12 +51,15 @@ def renew(
         batch_sizes: fixed batch sizes; the bundle's when empty.
         provenance: further entries.
         force: replace an existing artefact.
+        experiment: what names the code, such as `path/to/file.py:Class`; found by the bundle's name for it when None.
+        sets: words as after `--set`, for fields whose values stayed on the machine that made the bundle.
 
     Returns:
         The path written.
 
     Raises:
         BundleError: the bundle is damaged.
+        ConfigError: a value that stayed at home is needed, or one of `sets` did not.
         ExperimentNotFoundError: the experiment is not installed here.
         IncompatibleError: the experiment's code builds other weights now, or the target exists.
         IntegrityError: the new program gives other outputs than the old one, which still loads.
@@ -68,7 +73,8 @@ def renew(
     sizes = batch_sizes_of(batch_sizes) if batch_sizes else tuple(manifest["batch_sizes"])
     folder = user_path(dir) if dir is not None else source.resolve().parent
     target = artefact_path(folder, name or source.resolve().name, writer.suffix, force=force)
-    resolved = read_config(source / CONFIG)
+    resolved = read_config(source / CONFIG, sets, experiment=experiment)
+    _check_sets(sets, source / CONFIG)
     nitro = Nitro(resolved, data={})
     contract = wire_contract(nitro.experiment, partial(_inputs_of, manifest))
     served = serve(nitro, contract, read_safetensors(source / DEVICE))
@@ -84,7 +90,7 @@ def renew(
         batch_sizes=sizes,
         provenance=plain_json(_provenance(manifest, old, provenance or {}, source)),
         patch=None if patch is None else (source / patch).read_bytes(),
-        config=(source / CONFIG).read_text(),
+        config=exported_config(resolved),
         expected=expected,
     )
     return written(nitro, writer, job)
@@ -92,6 +98,20 @@ def renew(
 
 def _inputs_of(manifest: Mapping[str, Any]) -> tuple[ExportSpec, ...]:
     return tuple(ExportSpec(entry["name"], entry["dtype"], (1, *entry["shape"][1:])) for entry in manifest["inputs"])
+
+
+def _check_sets(sets: Sequence[str], config: Path) -> None:
+    """Refuse to change what the bundle's program and weights were made with."""
+    home = read_toml(config).data.get("at_home", [])
+    for text in sets:
+        if (name := parse_set(text).path[0]) not in home:
+            raise ConfigError(
+                f"{name} of a bundle cannot be set",
+                where=f"--set {text}",
+                why="a bundle has values of its own; given may be those that stayed at home: "
+                + (", ".join(home) or "none did"),
+                fix="export the run instead",
+            )
 
 
 def _with_weights(served: Served, weights: Mapping[str, np.ndarray], source: Path) -> Served:

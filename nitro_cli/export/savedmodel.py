@@ -16,6 +16,7 @@ from jax import export
 from nitro_cli.errors import ConfigError
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob, without_postprocess
+from nitro_cli.export.program import without_source_paths
 from nitro_cli.export.writing import new_directory
 from nitro_cli.installation import import_extra
 
@@ -87,7 +88,8 @@ def _signature(tf: Any, call_module: Callable[..., Any], holder: Any, job: Expor
     contract, weights = job.served.contract, job.served.weights
     shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in weights.items()}
     wire = [jax.ShapeDtypeStruct(spec.sized(size), spec.dtype) for spec in contract.inputs]
-    exported = export.export(jax.jit(job.served.function), platforms=PLATFORMS)(shapes, *wire)
+    with without_source_paths():
+        exported = export.export(jax.jit(job.served.function), platforms=PLATFORMS)(shapes, *wire)
     order = [spec.name for spec in contract.inputs]
     outputs = sorted(contract.outputs, key=lambda spec: spec.name)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from nitro_cli.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from nitro_cli.registry.config import config_ref, config_text, read_config, write_config
+    from nitro_cli.registry.at_home import holds_machine_path, home_fields
+    from nitro_cli.registry.config import exported_config, read_config, write_config
     from nitro_cli.registry.discovery import ExperimentRef, find_experiment, list_experiments, ref_of
     from nitro_cli.registry.import_check import check_import
     from nitro_cli.registry.importing import import_path_of
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     )
     from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
     from nitro_cli.registry.problems import PresetProblem
+    from nitro_cli.registry.recorded import relative_source
+    from nitro_cli.registry.recorded_logger import check_logger_stays_inside
     from nitro_cli.registry.resolution import Project, from_preset, resolve, resolved_of
     from nitro_cli.registry.resolved import Resolved
+    from nitro_cli.registry.toml_text import read_toml
     from nitro_cli.registry.toml_values import NotWritable, natural_form
 
 
@@ -46,13 +50,15 @@ __all__ = [
     "Project",
     "Resolved",
     "check_import",
+    "check_logger_stays_inside",
     "check_presets",
-    "config_ref",
-    "config_text",
     "diff_presets",
+    "exported_config",
     "field_rows",
     "find_experiment",
     "from_preset",
+    "holds_machine_path",
+    "home_fields",
     "import_path_of",
     "list_experiments",
     "list_presets",
@@ -64,7 +70,9 @@ __all__ = [
     "preset_folders",
     "preset_path",
     "read_config",
+    "read_toml",
     "ref_of",
+    "relative_source",
     "resolve",
     "resolved_of",
     "show_preset",
@@ -74,8 +82,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "config": "config_ref config_text read_config write_config",
+        "config": "exported_config read_config write_config",
         "discovery": "ExperimentRef find_experiment list_experiments ref_of",
+        "at_home": "holds_machine_path home_fields",
         "import_check": "check_import",
         "importing": "import_path_of",
         "origins": "Origin OriginKind",
@@ -83,8 +92,11 @@ __getattr__, __dir__ = lazy_names(
         "preset_commands": "FieldRow PresetDifference check_presets diff_presets field_rows new_preset show_preset",
         "preset_files": "list_presets preset_folders preset_path",
         "problems": "PresetProblem",
+        "recorded": "relative_source",
+        "recorded_logger": "check_logger_stays_inside",
         "resolution": "Project from_preset resolve resolved_of",
         "resolved": "Resolved",
+        "toml_text": "read_toml",
         "toml_values": "NotWritable natural_form",
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from nitro_cli.errors import ConfigError
+from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.experiment import (
     NO_DEFAULT,
     Experiment,
@@ -20,13 +21,14 @@ from nitro_cli.experiment import (
     same_content,
     validation_problems,
 )
-from nitro_cli.registry.discovery import ExperimentRef, ref_of
-from nitro_cli.registry.importing import find_module_file, split_import_path
+from nitro_cli.registry.at_home import home_fields
+from nitro_cli.registry.config_schema import CONFIG_FORMAT, check_config
+from nitro_cli.registry.discovery import ref_of
 from nitro_cli.registry.layers import SCHEDULES, Layers
-from nitro_cli.registry.moved_file import moved_file
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
 from nitro_cli.registry.problems import Problem
+from nitro_cli.registry.recorded import experiment_table, named_experiment, recorded_experiment
 from nitro_cli.registry.resolution import finish
 from nitro_cli.registry.resolved import Resolved
 from nitro_cli.registry.sources import apply_overrides, apply_values
@@ -44,38 +46,46 @@ from nitro_cli.registry.toml_values import (
 from nitro_cli.registry.validation import layers_for
 from nitro_cli.text import write_atomically
 
-__all__ = ["CONFIG_FORMAT", "config_document", "config_ref", "read_config", "write_config"]
+__all__ = ["CONFIG_FORMAT", "config_document", "exported_config", "read_config", "write_config"]
 
-CONFIG_FORMAT = 1
 ORIGINS = "origins"
 
 
-def config_document(resolved: Resolved) -> dict[str, Any]:
+def config_document(resolved: Resolved, *, exported: bool = False) -> dict[str, Any]:
     """The document that `write_config` writes.
 
-    `[experiment]` names the class and the preset, `[fields]` holds every field, the top-level `unset` the key paths
-    that are none, `[schedules]` the schedules table when there is one, `[types]` what a list was (`tuple`,
+    `[experiment]` names the experiment and the preset, `[fields]` holds every field, the top-level `unset` the key
+    paths that are none, `[schedules]` the schedules table when there is one, `[types]` what a list was (`tuple`,
     `float32[10]`) on a field whose annotation does not say it, `[origins]` where each value came from. A field whose
     TOML form would not validate to an equal value is listed under `[unwritten]` with its type and the SHA-256 of its
     content. Values that `derive` returned are those that were used; where there is data they are computed anew.
+
+    Args:
+        resolved: the configuration.
+        exported: whether it leaves the run's directory, in a checkpoint or an artefact. It holds no path of this
+            machine then: fields that stay at home are named under the top-level `at_home`, and only there.
     """
     cls = type(resolved.experiment)
+    home = home_fields(resolved.experiment) if exported else ()
     values = {name: getattr(resolved.experiment, name) for name in config_metadata(cls)}
-    written = _rebuilding(cls, values, _forms(cls, values))
+    rebuilding = _rebuilding(cls, values, _forms(cls, values))
+    written = {name: form for name, form in rebuilding.items() if name not in home}
     fields = {name: form.kept for name, form in written.items() if form.kept is not None}
     unset = [format_key_path((name, *path)) for name, form in written.items() for path in form.removed]
     types = {name: form.type for name, form in written.items() if form.type is not None}
     unwritten = {
         name: {"type": value_type(value), "sha256": content_digest(value)}
         for name, value in values.items()
-        if name not in written
+        if name not in rebuilding and name not in home
     }
-    experiment = {"name": resolved.name, "import": resolved.import_path, "cwd": str(Path.cwd())}
+    experiment = experiment_table(cls, exported=exported)
     if resolved.preset is not None:
         experiment["preset"] = resolved.preset
     document: dict[str, Any] = {"format": CONFIG_FORMAT}
     if unset:
         document["unset"] = unset
+    if home:
+        document["at_home"] = list(home)
     document |= {"experiment": experiment, "fields": fields}
     schedules, unwritten_schedules = _written_schedules(resolved.schedules)
     if schedules is not None:
@@ -143,9 +153,9 @@ def _written_schedules(schedules: Mapping[str, Any] | None) -> tuple[dict[str, A
     return table, {}
 
 
-def config_text(resolved: Resolved) -> str:
-    """The text of a configuration, as `write_config` writes it."""
-    return tomli_w.dumps(config_document(resolved))
+def exported_config(resolved: Resolved) -> str:
+    """The text of a configuration as checkpoints and artefacts carry it; see `config_document`."""
+    return tomli_w.dumps(config_document(resolved, exported=True))
 
 
 def write_config(path: Path, resolved: Resolved) -> None:
@@ -154,7 +164,7 @@ def write_config(path: Path, resolved: Resolved) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    write_atomically(path, config_text(resolved).encode())
+    write_atomically(path, tomli_w.dumps(config_document(resolved)).encode())
 
 
 def read_config(
@@ -163,28 +173,39 @@ def read_config(
     unsets: Iterable[str] = (),
     flags: Mapping[str, Any] | None = None,
     cls: type[Experiment] | None = None,
+    experiment: str | None = None,
 ) -> Resolved:
     """Rebuild the experiment that a `config.toml` records, with overrides over it.
 
     The environment and `[tool.nitro]` are not read. Relative paths are those of the working directory of the record,
     where that directory still exists. A field under `[unwritten]` is taken from an override, or from the class default
-    when that has the recorded digest.
+    when that has the recorded digest; one under `at_home` from an override or the class default.
 
     Args:
         path: the file.
         sets: the words after each `--set`.
         unsets: the words after each `--unset`.
         flags: values of knob flags by field name; None is a flag that was not given.
-        cls: the class, when it is at hand; otherwise it is imported by the recorded import path.
+        cls: the class, when it is at hand; otherwise it is found by the recorded name.
+        experiment: what a person names it by in the place of that name; see `find_experiment`.
 
     Raises:
         ConfigError: the file is no record of this format, its values do not fit the class any more, or a field cannot
             be rebuilt.
         ExperimentNotFoundError: the class cannot be found.
+
+    Warns:
+        NitroWarning: a value stayed at home when the file left its run, and the class default stands for it.
     """
-    document = read_toml(path)
-    ref = config_ref(path, document) if cls is None else ref_of(cls)
-    cls = ref.load() if cls is None else cls
+    document = read_toml(path, follow=False)
+    check_config(document)
+    if cls is not None:
+        ref = ref_of(cls)
+    elif experiment is not None:
+        ref = named_experiment(experiment)
+    else:
+        ref = recorded_experiment(document.data["experiment"], path)
+    cls = ref.load()
     layers = layers_for(cls)
     held = _recorded_origins(layers, document)
     _apply_record(layers, document, held)
@@ -192,37 +213,9 @@ def read_config(
     apply_values(layers, flags or {}, OriginKind.FLAG)
     awaited = _awaited(layers, document, held)
     _refuse_unwritten(cls, layers, document, awaited)
+    _tell_what_stayed_home(cls, layers, document)
     preset = document.data["experiment"].get("preset")
     return replace(finish(ref, cls, layers, preset), awaited=awaited)
-
-
-def config_ref(path: Path, document: TomlDocument | None = None) -> ExperimentRef:
-    """The experiment that a `config.toml` names, not yet imported.
-
-    Raises:
-        ConfigError: the file is no record of this format.
-    """
-    document = document or read_toml(path)
-    written = document.data.get("format")
-    table = document.data.get("experiment")
-    name, import_path = (table.get("name"), table.get("import")) if isinstance(table, dict) else (None, None)
-    if isinstance(written, int) and written > CONFIG_FORMAT:
-        why = f"it has format {written}, this version reads up to {CONFIG_FORMAT}"
-        raise ConfigError(f"{path} is of a newer nitro", where=str(path), why=why, fix="pip install -U jax-nitro")
-    if not (isinstance(written, int) and isinstance(name, str) and isinstance(import_path, str)):
-        raise ConfigError(
-            f"{path} is not the configuration of a run",
-            where=str(path),
-            why="it has no format, or no [experiment] with name and import",
-        )
-    source, class_name, is_file = split_import_path(import_path)
-    if not is_file:
-        return ExperimentRef(name, "module", import_path, file=find_module_file(source))
-    folder = table.get("cwd") if isinstance(table, dict) else None
-    file = moved_file(Path(source), folder if isinstance(folder, str) else None, path)
-    if file is not None and file != Path(source):
-        import_path = f"{file}:{class_name or name}"
-    return ExperimentRef(name, "file", import_path, file=file or Path(source))
 
 
 def _apply_record(layers: Layers, document: TomlDocument, held: Mapping[KeyPath, str]) -> None:
@@ -248,8 +241,12 @@ def _apply_record(layers: Layers, document: TomlDocument, held: Mapping[KeyPath,
         else:
             layers.fields[name] = typed
     for index, text in enumerate(document.data.get("unset", [])):
-        path, _ = split_key_path(text)
-        layers.put(path, None, origin(("unset", index), path))
+        try:
+            path, _ = split_key_path(text)
+        except ValueError as problem:
+            layers.problems.append(Problem(("unset", index), f"is no key: {problem}", (), origin(("unset", index))))
+        else:
+            layers.put(path, None, origin(("unset", index), path))
     if SCHEDULES in document.data:
         layers.put((SCHEDULES,), document.data[SCHEDULES], origin((SCHEDULES,), (SCHEDULES,)), inner(SCHEDULES))
 
@@ -258,10 +255,14 @@ def _recorded_origins(layers: Layers, document: TomlDocument) -> dict[KeyPath, s
     """The `[origins]` table by key path; empty for a record of before it was kept."""
     held: dict[KeyPath, str] = {}
     for key, text in document.data.get(ORIGINS, {}).items():
-        if isinstance(text, str) and text.partition(":")[0] in set(OriginKind):
-            held[split_key_path(key)[0]] = text
-        else:
-            message = f"should begin with one of {', '.join(OriginKind)}, got {text!r}"
+        message = f"should begin with one of {', '.join(OriginKind)}, got {text!r}"
+        if text.partition(":")[0] in set(OriginKind):
+            try:
+                held[split_key_path(key)[0]] = text
+                message = ""
+            except ValueError as problem:
+                message = f"is no key: {problem}"
+        if message:
             place = Origin(OriginKind.RECORD, "", document.path, document.line((ORIGINS, key)))
             layers.problems.append(Problem((ORIGINS, key), message, (), place))
     return held
@@ -271,6 +272,29 @@ def _awaited(layers: Layers, document: TomlDocument, held: Mapping[KeyPath, str]
     """The fields under `[unwritten]` that were derived, and are derived or restored again."""
     unwritten = [name for name in document.data.get("unwritten", {}) if name not in layers.fields]
     return tuple(name for name in unwritten if held.get((name,)) == OriginKind.DERIVED)
+
+
+def _tell_what_stayed_home(cls: type[Experiment], layers: Layers, document: TomlDocument) -> None:
+    metadata = config_metadata(cls)
+    home = document.data.get("at_home", [])
+    missing = [n for n in home if n in metadata and n not in layers.fields and not metadata[n].knob]
+    named = ", ".join(missing)
+    needed = [name for name in missing if metadata[name].default is NO_DEFAULT]
+    fix = " ".join(f"--set {name}=..." for name in needed or missing)
+    if needed:
+        raise ConfigError(
+            f"{cls.__name__} cannot be rebuilt: {', '.join(needed)} stayed on the machine that made it",
+            where=f"{document.path}: at_home",
+            why="the field has no default",
+            fix=fix,
+        )
+    if named:
+        warnings.warn(
+            f"{named} of {document.path.name} stayed on the machine that made it: the class default is used; "
+            f"{fix} gives another value",
+            NitroWarning,
+            stacklevel=3,
+        )
 
 
 def _refuse_unwritten(cls: type[Experiment], layers: Layers, document: TomlDocument, awaited: Collection[str]) -> None:

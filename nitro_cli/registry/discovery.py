@@ -17,7 +17,7 @@ from nitro_cli.registry.plugins import Plugin, find_plugins, normalized
 from nitro_cli.registry.toml_text import read_toml
 from nitro_cli.text import user_path
 
-__all__ = ["ExperimentRef", "find_experiment", "list_experiments", "ref_of"]
+__all__ = ["ExperimentRef", "find_experiment", "list_experiments", "module_below", "offered", "owner_of", "ref_of"]
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,19 @@ def _found(cwd: Path, env: Mapping[str, str]) -> tuple[list[ExperimentRef], list
         name = str(bad.file.relative_to(cwd.absolute()))
         refs.append(ExperimentRef(name, "local", str(bad.file), error=f"does not parse: {bad.reason}", file=bad.file))
     return refs, others, [c for c in classes if c.hidden is not None]
+
+
+def offered(cwd: Path, env: Mapping[str, str] = os.environ) -> tuple[list[ExperimentRef], list[ExperimentRef]]:
+    """The experiments of the working directory, and those of the plugins beside them."""
+    local, plugins, _ = _found(cwd, env)
+    return local, plugins
+
+
+def owner_of(ref: ExperimentRef, cwd: Path) -> str | None:
+    """The distribution that an experiment is of, by its normalized name: a plugin's, or the checkout it lies in."""
+    if ref.distribution is not None:
+        return normalized(ref.distribution)
+    return _project_name(cwd) if ref.source == "local" else None
 
 
 def _plugin_ref(plugin: Plugin) -> ExperimentRef:
@@ -262,7 +275,7 @@ def _qualified(text: str, source: str, class_name: str, plugins: Sequence[Experi
         if ref.name == class_name:
             return ref
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", source):
-        file = find_module_file(source) or _module_below(cwd, source)
+        file = find_module_file(source) or module_below(cwd, source)
         if file is not None:
             return ExperimentRef(class_name, "module", f"{source}:{class_name}", file=file)
     owners = {ref.distribution for ref in plugins if ref.distribution}
@@ -276,7 +289,8 @@ def _qualified(text: str, source: str, class_name: str, plugins: Sequence[Experi
     )
 
 
-def _module_below(cwd: Path, module: str) -> Path | None:
+def module_below(cwd: Path, module: str) -> Path | None:
+    """The file of a module that lies in a folder, found without importing anything; None when there is none."""
     base = cwd.joinpath(*module.split("."))
     for file in (base.with_suffix(".py"), base / "__init__.py"):
         if file.is_file():

@@ -19,6 +19,7 @@ from nitro_cli.text import exception_text
 
 __all__ = [
     "LOCAL_FOLDER",
+    "LOCAL_PREFIX",
     "find_module_file",
     "import_path_of",
     "load_class",
@@ -29,7 +30,7 @@ __all__ = [
 
 LOCAL_FOLDER = "experiments"
 
-_LOCAL_PREFIX = "_nitro_local_"
+LOCAL_PREFIX = "_nitro_local_"
 _FILE_FORM = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 
 
@@ -92,7 +93,7 @@ def load_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise ExperimentNotFoundError(f"there is no file {file}", where=str(file), fix="give the path of a Python file")
     root = package_root(file)
-    package = _LOCAL_PREFIX + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+    package = LOCAL_PREFIX + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
     parts = list(file.relative_to(root).with_suffix("").parts)
     if parts[-1] == "__init__":
         parts.pop()
@@ -244,6 +245,6 @@ def import_path_of(cls: type[Any]) -> str:
     """
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
-    if file and file.endswith(".py") and (cls.__module__ == "__main__" or cls.__module__.startswith(_LOCAL_PREFIX)):
+    if file and file.endswith(".py") and (cls.__module__ == "__main__" or cls.__module__.startswith(LOCAL_PREFIX)):
         return f"{Path(file).absolute()}:{cls.__qualname__}"
     return f"{cls.__module__}:{cls.__qualname__}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nitro_cli.errors import ConfigError
+from nitro_cli.registry import bounded_toml
 from nitro_cli.registry.toml_text import format_key_path, split_key_path
 
 __all__ = ["Override", "as_text", "ordered", "parse_set", "parse_unset", "parse_value"]
@@ -54,9 +55,9 @@ def parse_value(text: str, where: str) -> Any:
     if not word:
         raise ConfigError(f"{where} has no value", where=where, fix='write "" for an empty string, --unset for none')
     try:
-        value = tomllib.loads(f"value = {word}")["value"]
+        value = bounded_toml.loads(f"value = {word}")["value"]
         # In brackets neither a trailing comment nor a second statement parses: such text is a bare word.
-        tomllib.loads(f"value = [{word}]")
+        bounded_toml.loads(f"value = [{word}]")
         return value
     except tomllib.TOMLDecodeError as problem:
         if word.startswith(_OPENERS):
@@ -66,8 +67,6 @@ def parse_value(text: str, where: str) -> Any:
                 why=str(problem).split(" (at ")[0],
                 fix=f"close what is opened, with nothing after it; as text it is {as_text(where, word)}",
             ) from problem
-    except RecursionError as problem:
-        raise ConfigError(f"the value of {where} is nested too deeply", where=where) from problem
     return word
 
 

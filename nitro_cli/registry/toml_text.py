@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import ConfigError
+from nitro_cli.registry import bounded_toml
+from nitro_cli.text import read_regular
 
 __all__ = ["KeyPath", "Position", "TomlDocument", "format_key_path", "key_positions", "read_toml", "split_key_path"]
 
 KeyPath = tuple["str | int", ...]
 
+_LARGEST = 16 * 2**20
+_LONGEST_SHOWN = 200
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _AT_POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 _AT_END = re.compile(r"\s*\(at end of document\)$")
@@ -48,23 +52,26 @@ class TomlDocument:
         return None
 
 
-def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlDocument:
+def read_toml(path: Path, error: type[ConfigError] = ConfigError, *, follow: bool = True) -> TomlDocument:
     """Read a TOML file.
 
     Args:
         path: the file.
         error: the class to raise when the file cannot be used.
+        follow: whether the file may be a link; False for those that nitro writes.
 
     Returns:
         The document with the position of every key.
 
     Raises:
-        ConfigError: (as `error`) the file cannot be read or is not TOML; the line and column are given.
+        ConfigError: (as `error`) the file cannot be read, is no regular file, or is not TOML; the line and column are
+            given.
     """
     try:
-        raw = path.read_bytes()
-    except OSError as problem:
-        raise error(f"cannot read {path}", where=str(path), why=problem.strerror or str(problem)) from problem
+        raw = read_regular(path, limit=_LARGEST, follow=follow)
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise error(f"cannot read {path}", where=str(path), why=why) from problem
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -76,7 +83,7 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlDocumen
             fix="save the file as UTF-8; TOML allows no other encoding",
         ) from problem
     try:
-        data = tomllib.loads(text)
+        data = bounded_toml.loads(text)
     except tomllib.TOMLDecodeError as problem:
         message, line, column = _decode_place(str(problem), text)
         raise error(
@@ -85,8 +92,6 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlDocumen
             why=f"line {line}, column {column}: {message}",
             fix=_likely_fix(text, line),
         ) from problem
-    except RecursionError as problem:
-        raise error(f"{path} is nested too deeply", where=str(path), why="TOML this deep is not read") from problem
     return TomlDocument(path=path, data=data, positions=key_positions(text))
 
 
@@ -101,7 +106,8 @@ def _decode_place(message: str, text: str) -> tuple[str, int, int]:
 def _likely_fix(text: str, line: int) -> str | None:
     lines = text.splitlines()
     source = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return f"the line reads: {source}" if source else None
+    shown = source if len(source) <= _LONGEST_SHOWN else source[:_LONGEST_SHOWN] + "..."
+    return f"the line reads: {shown}" if shown else None
 
 
 def format_key_path(key_path: Sequence[str | int]) -> str:
@@ -134,6 +140,8 @@ def split_key_path(text: str) -> tuple[tuple[str, ...], str]:
     scanner = _Scanner(text)
     scanner.blanks()
     segments = scanner.key()
+    if len(segments) > bounded_toml.DEEPEST:
+        raise ValueError(f"the key has {len(segments)} parts, more than {bounded_toml.DEEPEST}")
     scanner.blanks()
     return segments, text[scanner.at :]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata
 from nitro_cli.installation import DISTRIBUTION
-from nitro_cli.registry import NotWritable, natural_form
+from nitro_cli.registry import NotWritable, home_fields, natural_form
 from nitro_cli.run.snapshot import named_leaves, share_of
 
 if TYPE_CHECKING:
@@ -71,11 +71,18 @@ def described(value: Any) -> Any:
     return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
 
 
-def fields_by_kind(e: Experiment) -> dict[str, dict[str, Any]]:
-    """Every field's value under `graphconst`, `device` and `host`."""
+def fields_by_kind(e: Experiment, *, exported: bool = False) -> dict[str, dict[str, Any]]:
+    """Every field's value under `graphconst`, `device` and `host`.
+
+    Args:
+        e: the experiment.
+        exported: whether they go into a checkpoint or an artefact, which leaves out those that stay at home.
+    """
     fields: dict[str, dict[str, Any]] = {str(kind): {} for kind in FieldKind}
+    home = home_fields(e) if exported else ()
     for name, meta in config_metadata(type(e)).items():
-        fields[str(meta.kind)][name] = described(getattr(e, name))
+        if name not in home:
+            fields[str(meta.kind)][name] = described(getattr(e, name))
     return fields
 
 
@@ -85,7 +92,9 @@ def logged_parameters(parts: Parts) -> dict[str, Any]:
     logged: dict[str, Any] = {"experiment": type(e).__name__}
     if parts.preset is not None:
         logged["preset"] = parts.preset
-    for name in config_metadata(type(e)):
+    for name, meta in config_metadata(type(e)).items():
+        if meta.private:
+            continue
         value = described(getattr(e, name))
         if name in KNOBS or not isinstance(value, Mapping):
             logged[name] = value

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from nitro_cli.checkpoints import check_run_dir_name
 from nitro_cli.data import release_splits
 from nitro_cli.distributed import main_first, watched
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
 from nitro_cli.experiment import Experiment, own_store, selection_of
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
-from nitro_cli.registry import Resolved, from_preset, resolved_of
+from nitro_cli.registry import Resolved, from_preset, relative_source, resolved_of
 from nitro_cli.run.call_words import CALL_WORDS, check_knobs, told_to
 from nitro_cli.run.carry import initial_carry
 from nitro_cli.run.device_fields import checked_values, device_field, no_attribute
@@ -34,7 +35,6 @@ from nitro_cli.run.run_rules import restored_at_the_end
 from nitro_cli.run.setup import Request, build_parts
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import TrainingSession
-from nitro_cli.text import is_utf8, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -104,9 +104,9 @@ class Nitro:
         resolved = self._given.with_values(knobs) if knobs else self._given
         configured = resolved.experiment
         self.compile_options = check_compile_options(compile_options)
-        self.import_path = resolved.import_path
+        self.import_path = relative_source(resolved.cls)
         self.run_dir = Path(configured.run_dir or Path("runs") / resolved.class_name)
-        _check_utf8(Path.cwd(), self.run_dir)
+        check_run_dir_name(Path.cwd(), self.run_dir)
         self.history = History(title=resolved.class_name)
         self.metrics: dict[str, Any] = {}
         self.stop_reason: str | None = None
@@ -493,17 +493,6 @@ class Nitro:
                 yield
         finally:
             self.phases.publish(Phase(PhaseName.IDLE), **at, info=facts)
-
-
-def _check_utf8(*places: Path) -> None:
-    """Refuse directories that the files of a run could not name, before anything is built."""
-    for place in places:
-        if not is_utf8(place):
-            raise ConfigError(
-                "the name of a directory is not UTF-8, in which a run's files name it",
-                where=visible(str(place)),
-                fix="rename it, or work in and write to another",
-            )
 
 
 def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, preset: str | None) -> Resolved:

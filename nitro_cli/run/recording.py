@@ -26,7 +26,7 @@ from nitro_cli.distributed import (
 )
 from nitro_cli.experiment import Checkpointer, content_digest, own_store
 from nitro_cli.metrics import check_scalar, encode_row, flatten_scalars
-from nitro_cli.registry import config_text, write_config
+from nitro_cli.registry import exported_config, holds_machine_path, write_config
 from nitro_cli.run.facts import (
     derived_values,
     fields_by_kind,
@@ -161,7 +161,7 @@ class Recorder:
         held = meta.get("logger")
         if logger is not None and held is not None and continued:
             reattach_logger(logger, held["type"], held["state"])
-        recorder.config = config_text(nitro.resolved)
+        recorder.config = exported_config(nitro.resolved)
         if place.resumed is None or not continued:
             recorder.write_configuration(nitro)
         store.check_disk(record_bytes(record_leaves(nitro.carry, parts.derived)), e.max_epochs)
@@ -276,7 +276,7 @@ class Recorder:
         train = nitro.programs.get("train")
         return {
             "experiment": {"name": type(e).__name__, "import": nitro.import_path},
-            "fields": fields_by_kind(e),
+            "fields": fields_by_kind(e, exported=True),
             "origins": parts.resolved.recorded_origins(),
             "config": self.config,
             "graphconst": {name: repr(value) for name, value in e.graphconst_items().items()},
@@ -313,11 +313,12 @@ class Recorder:
         logger = self.logger
         if logger is None:
             return None
+        url = logger.run_url
         return {
             "type": logger_identity(logger),
             "state": logger.state(),
             "run_id": logger.run_id,
-            "run_url": logger.run_url,
+            "run_url": None if holds_machine_path(url) else url,
         }
 
     def best(self, nitro: Nitro) -> dict[str, Any] | None:

@@ -60,4 +60,4 @@ def test_every_document_names_the_experiment_by_its_class(trained, nitro, nitro_
     }
     assert {name: document["experiment"] for name, document in made.items()} == dict.fromkeys(made, "Probe")
     told = [made[name]["import_path"] for name in ("runs", "compare", "list", "show", "checkpoint")]
-    assert all(path.endswith("/experiments/probe.py:Probe") for path in told)
+    assert all(path.endswith("experiments/probe.py:Probe") for path in told)

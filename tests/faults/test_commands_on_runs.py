@@ -35,7 +35,6 @@ def test_a_project_that_moved_to_other_absolute_paths_resumes_to_the_same_end(
     new.parent.mkdir()
     shutil.move(old, new)
     assert victims.run(new, "resume", str(ROOT), instants=False) == 0, (new / "said").read_text()
-    assert f"taken from {new}/experiment.py" in (new / "said").read_text()
     assert not old.exists()
     assert_equal(outcome(new / ROOT), outcome(uninterrupted / ROOT))
 

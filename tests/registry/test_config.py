@@ -34,7 +34,7 @@ from nitro_cli.experiment import (
     Tee,
     TensorBoardLogger,
 )
-from nitro_cli.registry import OriginKind, config_ref, find_experiment, read_config, resolve, resolved_of, write_config
+from nitro_cli.registry import OriginKind, find_experiment, read_config, resolve, resolved_of, write_config
 
 
 class Colour(enum.Enum):
@@ -274,7 +274,7 @@ def test_overrides_win_over_the_record_and_environment_and_project_are_not_read(
     assert again.origins["early_stop.patience"].kind is OriginKind.SET
 
 
-def test_a_local_experiment_is_rebuilt_from_another_folder_and_process(cwd, tmp_path):
+def test_a_local_experiment_is_rebuilt_in_another_process_and_its_paths_in_another_folder(cwd, tmp_path):
     folder = cwd / "experiments"
     folder.mkdir()
     (folder / "parts.py").write_text("width = 5\n")
@@ -284,26 +284,31 @@ def test_a_local_experiment_is_rebuilt_from_another_folder_and_process(cwd, tmp_
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     script = (
         "import sys; from pathlib import Path; from nitro_cli.registry import read_config;"
-        "e = read_config(Path(sys.argv[1])).experiment; print(type(e).__name__, e.width, e.data)"
+        "e = read_config(Path(sys.argv[1]), experiment=sys.argv[2] or None).experiment;"
+        "print(type(e).__name__, e.width, e.data)"
     )
-    words = [sys.executable, "-c", script, str(cwd / "config.toml")]
     env = {**os.environ, "PYTHONPATH": root}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["A", "5", str(cwd / "d.npz")]
-    assert read_config(cwd / "config.toml").experiment.data == Path("d.npz")
 
+    def printed(where, named):
+        words = [sys.executable, "-c", script, str(cwd / "config.toml"), named]
+        return subprocess.run(words, cwd=where, env=env, capture_output=True, text=True, check=True).stdout.split()
 
-def test_the_experiment_of_a_record_is_named_without_importing_it(cwd):
-    write_config(cwd / "config.toml", resolved_of(Rich()))
-    ref = config_ref(cwd / "config.toml")
-    assert (ref.name, ref.import_path) == ("Rich", f"{Rich.__module__}:Rich")
+    assert printed(cwd, "") == ["A", "5", "d.npz"]
+    assert printed(tmp_path, f"{folder / 'a.py'}:A") == ["A", "5", str(cwd / "d.npz")]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "not the configuration of a run"),
-        ("format = 1\n[experiment]\nname = 'A'\n", "not the configuration of a run"),
+        ("format = 1\n[experiment]\nname = 3\n", r"experiment\.name \(line 3\)"),
+        ("format = 1\nfields = 3\n[experiment]\nname = 'A'\n", r"fields \(line 2\)"),
+        ("format = 1\nunset = [3]\n[experiment]\nname = 'A'\n", r"unset\[0\] \(line 2\)"),
+        ("format = 1\n[experiment]\nname = '" + "n" * 256 + "'\n", r"experiment\.name \(line 3\)"),
+        ("format = 1\n[experiment]\nname = 'A'\n[unwritten.w]\ntype = 'x'\n", r"unwritten\.w\.sha256"),
+        ("format = " + "1" * 5000 + "\n", "not valid TOML"),
+        ("a." * 20_000 + "a = 1\n", "a key has more than 64 parts"),
+        ("a = " + "[" * 5000, "nested more than 64 deep"),
         ("format = 99\n[experiment]\nname = 'A'\nimport = 'a:A'\n", "newer nitro"),
         ("format = = 1\n", "not valid TOML"),
     ],
@@ -312,6 +317,21 @@ def test_a_file_that_is_no_record_is_refused(cwd, text, problem):
     (cwd / "config.toml").write_text(text)
     with pytest.raises(ConfigError, match=problem):
         read_config(cwd / "config.toml")
+
+
+def test_a_file_that_is_no_regular_file_is_not_read(cwd):
+    config = cwd / "config.toml"
+    os.mkfifo(config)
+    with pytest.raises(ConfigError, match="named pipe"):
+        read_config(config)
+    config.unlink()
+    config.symlink_to("config.toml")
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_config(config)
+    config.unlink()
+    config.mkdir()
+    with pytest.raises(ConfigError, match="a directory"):
+        read_config(config)
 
 
 def test_a_record_of_a_class_that_is_gone_or_changed_says_so(cwd):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nitro_cli.cli.options import RunChoice, RunDir
+from nitro_cli.cli.options import ExperimentCode, RunChoice, RunDir
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.run_places import RunPlace, find_run
@@ -42,6 +42,7 @@ def run(
     evaluate: Annotated[
         str | None, typer.Option("--evaluate", metavar="SPLIT", help="Also evaluate the average on this split.")
     ] = None,
+    experiment: ExperimentCode = None,
 ) -> int:
     """Average checkpoints of one run into an ordinary record that says what it averaged."""
     from nitro_cli.checkpoints import AverageRef, average_checkpoints, resolve_source
@@ -58,7 +59,7 @@ def run(
     target = user_path(save) if save is not None else place.path / "averages" / name
     record = average_checkpoints(place.root, place.id, picked, save=target, ema=load_ema)
     facts = record.meta["averaged_from"]
-    metrics = _evaluated(output, place, target, evaluate) if evaluate is not None else None
+    metrics = _evaluated(output, target, evaluate, experiment) if evaluate is not None else None
     if output.json:
         more = {} if metrics is None else {"split": evaluate, "metrics": metrics}
         output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts, **more)
@@ -89,12 +90,12 @@ def _file_name(select: str, ema: bool) -> str:
     return f"average-{words}" + ("-ema" if ema else "")
 
 
-def _evaluated(output: Output, place: RunPlace, path: Path, split: str) -> dict[str, Any]:
+def _evaluated(output: Output, path: Path, split: str, experiment: str | None) -> dict[str, Any]:
     from nitro_cli.cli.evaluation import open_handle, show_metrics
     from nitro_cli.cli.targets import Overrides, resolve_target
 
     with progress_shown(output):
-        target = resolve_target(str(path), Overrides())
+        target = resolve_target(str(path), Overrides(experiment=experiment))
         metrics = open_handle(output, target).evaluate(split)
     if not output.json:
         show_metrics(output, target, split, metrics, path)

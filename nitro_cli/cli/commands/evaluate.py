@@ -6,7 +6,17 @@ from collections.abc import Collection
 
 from nitro_cli.cli.evaluation import open_handle, show_metrics
 from nitro_cli.cli.knob_flags import given, with_knob_flags
-from nitro_cli.cli.options import CheckpointChoice, OptionalTarget, Preset, RunChoice, Sets, Split, Unsets, Weights
+from nitro_cli.cli.options import (
+    CheckpointChoice,
+    ExperimentCode,
+    OptionalTarget,
+    Preset,
+    RunChoice,
+    Sets,
+    Split,
+    Unsets,
+    Weights,
+)
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, resolve_target
@@ -28,10 +38,11 @@ def run(
     sets: Sets = None,
     unsets: Unsets = None,
     weights: Weights = None,
+    experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
     """Metrics of a split, with a run's best checkpoint or the weights named."""
-    overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+    overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
     return evaluate_split(output, target, overrides, split, weights=weights, run_id=run_id, checkpoint=checkpoint)
 
 

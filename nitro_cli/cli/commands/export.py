@@ -13,7 +13,17 @@ from nitro_cli.cli.bundle_failures import bundle_failures
 from nitro_cli.cli.completion import export_backends
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.knob_flags import given, with_knob_flags
-from nitro_cli.cli.options import CheckpointChoice, Force, OptionalTarget, Preset, RunChoice, Sets, Unsets, Weights
+from nitro_cli.cli.options import (
+    CheckpointChoice,
+    ExperimentCode,
+    Force,
+    OptionalTarget,
+    Preset,
+    RunChoice,
+    Sets,
+    Unsets,
+    Weights,
+)
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.render.tables import size as shown_size
@@ -61,6 +71,7 @@ def run(
     sets: Sets = None,
     unsets: Unsets = None,
     weights: Weights = None,
+    experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
     """Write an artefact that runs without nitro: a bundle, a SavedModel, an ONNX file, or the weights alone.
@@ -74,14 +85,14 @@ def run(
     find_backend(backend)
     with progress_shown(output):
         if from_bundle is not None:
-            beside = {"TARGET": target, "--preset": preset, "--weights": weights, "--run": run_id, "--set": sets,
+            beside = {"TARGET": target, "--preset": preset, "--weights": weights, "--run": run_id,
                       "--checkpoint": checkpoint, "--unset": unsets, "--provenance-root": provenance_root}  # fmt: skip
             _refuse(beside)
             with bundle_failures():
-                path = renew(from_bundle, backend, batch_sizes=sizes, **words)
+                path = renew(from_bundle, backend, batch_sizes=sizes, experiment=experiment, sets=sets or (), **words)
             about: dict[str, Any] = {"experiment": None, "run": None, "checkpoint": None, "from_bundle": from_bundle}
         else:
-            overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+            overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
             found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
             nitro = open_handle(output, found, data={})
             path = export(nitro, backend, batch_sizes=sizes or (1,), provenance_root=provenance_root, **words)

@@ -10,7 +10,17 @@ import typer
 
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.knob_flags import given, with_knob_flags
-from nitro_cli.cli.options import CheckpointChoice, Force, OptionalTarget, Preset, RunChoice, Sets, Unsets, Weights
+from nitro_cli.cli.options import (
+    CheckpointChoice,
+    ExperimentCode,
+    Force,
+    OptionalTarget,
+    Preset,
+    RunChoice,
+    Sets,
+    Unsets,
+    Weights,
+)
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, Target, resolve_target
@@ -42,6 +52,7 @@ def run(
     sets: Sets = None,
     unsets: Unsets = None,
     weights: Weights = None,
+    experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
     """Run the forward of an experiment on new data, batch by batch, and write its outputs.
@@ -53,7 +64,7 @@ def run(
     from nitro_cli.experiment import HookSignature
 
     with progress_shown(output):
-        overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+        overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
         signature = HookSignature.of(found.resolved.experiment, "forward")
         source = InputFields(user_path(input_), signature.required, signature.optional)

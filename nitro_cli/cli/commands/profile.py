@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nitro_cli.cli.knob_flags import FLAGS, given, with_knob_flags
-from nitro_cli.cli.options import CacheDir, CheckpointChoice, OptionalTarget, Preset, RunChoice, Sets, Unsets
+from nitro_cli.cli.options import (
+    CacheDir,
+    CheckpointChoice,
+    ExperimentCode,
+    OptionalTarget,
+    Preset,
+    RunChoice,
+    Sets,
+    Unsets,
+)
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.programs_on_disk import use_program_cache
 from nitro_cli.cli.render.reporter import progress_shown
@@ -52,6 +61,7 @@ def run(
     unsets: Unsets = None,
     checkpoint: CheckpointChoice = None,
     run_id: RunChoice = None,
+    experiment: ExperimentCode = None,
     cache_dir: CacheDir = None,
     **knobs: object,
 ) -> int:
@@ -61,7 +71,7 @@ def run(
     for, which train does not.
     """
     with progress_shown(output):
-        overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+        overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
         found = resolve_target(target, overrides, run=run_id, checkpoint=checkpoint, needs_weights=False)
         if found.said:
             output.note(found.said)

@@ -8,7 +8,16 @@ import typer
 
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.knob_flags import given, with_knob_flags
-from nitro_cli.cli.options import CheckpointChoice, OptionalTarget, Preset, RunChoice, Sets, Unsets, Weights
+from nitro_cli.cli.options import (
+    CheckpointChoice,
+    ExperimentCode,
+    OptionalTarget,
+    Preset,
+    RunChoice,
+    Sets,
+    Unsets,
+    Weights,
+)
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, resolve_target
@@ -38,6 +47,7 @@ def run(
     sets: Sets = None,
     unsets: Unsets = None,
     weights: Weights = None,
+    experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
     """Draw one picture per sample, by the experiment's visualize.
@@ -46,7 +56,7 @@ def run(
     stdout.
     """
     with progress_shown(output):
-        overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+        overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
         found = resolve_target(
             target, overrides, weights=weights, run=run_id, checkpoint=checkpoint, needs_weights=predictions
         )

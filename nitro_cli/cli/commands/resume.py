@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nitro_cli.cli.knob_flags import given, split_limit, with_knob_flags
-from nitro_cli.cli.options import CacheDir, RunChoice, RunDir, Sets, Unsets
+from nitro_cli.cli.options import CacheDir, ExperimentCode, RunChoice, RunDir, Sets, Unsets
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_places import find_run
 from nitro_cli.errors import ConfigError
@@ -37,6 +37,7 @@ def run(
     from_: Annotated[From, typer.Option("--from", help="Checkpoint to go on from.")] = From.LATEST,
     sets: Sets = None,
     unsets: Unsets = None,
+    experiment: ExperimentCode = None,
     cache_dir: CacheDir = None,
     **knobs: object,
 ) -> int:
@@ -45,7 +46,7 @@ def run(
     The values given here stay the run's, from the first checkpoint written on; --max-time is for this call alone.
     """
     from nitro_cli.cli.training import train_resolved
-    from nitro_cli.registry import read_config
+    from nitro_cli.registry import check_logger_stays_inside, read_config
 
     place = find_run(run_dir, run_id, with_checkpoints=True)
     if not place.config.is_file():
@@ -57,5 +58,7 @@ def run(
     if not place.chosen:
         output.note(f"run {place.id} of {place.root}")
     lasting, once = split_limit(given(knobs))
-    resolved = read_config(place.config, sets or (), unsets or (), {"run_dir": str(Path(place.root)), **lasting})
+    flags = {"run_dir": str(Path(place.root)), **lasting}
+    resolved = read_config(place.config, sets or (), unsets or (), flags, experiment=experiment)
+    check_logger_stays_inside(resolved, place.path)
     return train_resolved(output, resolved, cache_dir=cache_dir, resume=f"{place.id}:{from_}", **once)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from nitro_cli.cli.commands.evaluate import EVALUATION_KNOBS, evaluate_split
 from nitro_cli.cli.knob_flags import given, with_knob_flags
-from nitro_cli.cli.options import CheckpointChoice, OptionalTarget, Preset, RunChoice, Sets, Unsets, Weights
+from nitro_cli.cli.options import (
+    CheckpointChoice,
+    ExperimentCode,
+    OptionalTarget,
+    Preset,
+    RunChoice,
+    Sets,
+    Unsets,
+    Weights,
+)
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.targets import Overrides
 
@@ -21,8 +30,9 @@ def run(
     sets: Sets = None,
     unsets: Unsets = None,
     weights: Weights = None,
+    experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
     """Metrics of the val split, with a run's best checkpoint or the weights named."""
-    overrides = Overrides(preset, sets or (), unsets or (), given(knobs))
+    overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
     return evaluate_split(output, target, overrides, "val", weights=weights, run_id=run_id, checkpoint=checkpoint)
