@@ -147,9 +147,10 @@ class Nitro:
         tell(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._built and name not in self.__dict__ and not name.startswith("_"):
+        # Every step sets `carry`: what is there comes first.
+        if name not in self.__dict__ and self._built and not name.startswith("_"):
             raise no_attribute(type(self), self.parts, name)
-        super().__setattr__(name, value)
+        object.__setattr__(self, name, value)
 
     @classmethod
     def from_preset(cls, experiment: type[Experiment], name: str, **keywords: Any) -> Nitro:
