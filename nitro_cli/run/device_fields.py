@@ -52,7 +52,7 @@ def no_attribute(handle: type[Any], parts: Parts, name: str) -> ConfigError:
 
 
 def _checked(name: str, value: Any, current: jax.Array) -> np.ndarray:
-    array = device_array(value)
+    array = np.array(device_array(value))  # a copy: on the CPU the device would read the user's own array
     if array.shape != current.shape or array.dtype != current.dtype:
         raise ConfigError(
             f"{name} is {current.dtype}{list(current.shape)}, the new value {array.dtype}{list(array.shape)}",

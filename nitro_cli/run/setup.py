@@ -158,7 +158,8 @@ def _place_device_fields(parts: Parts) -> None:
     e = parts.experiment
     parts.placement = Placement.choose(e.n_devs, e.sharding)
     names = fields_of_kind(type(e), FieldKind.DEVICE)
-    parts.device = parts.placement.put({name: device_array(getattr(e, name)) for name in names})
+    # Copies: on the CPU the device would read the user's own arrays, which they may change.
+    parts.device = parts.placement.put({name: np.array(device_array(getattr(e, name))) for name in names})
 
 
 def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
@@ -342,7 +343,7 @@ def _build_optimizer(parts: Parts, request: Request) -> None:
     if not parts.manual:
         parts.optimizer = Optimizer(e, parts.layout, parts.hyper, supplies_loss=True)
         w0 = parts.w0 if process_count() == 1 else jax.tree.map(host_array, parts.w0)
-        parts.anchors = jax.tree.map(np.asarray, parts.optimizer.anchors(w0))
+        parts.anchors = jax.tree.map(np.array, parts.optimizer.anchors(w0))
         parts.anchor_checksums = parts.optimizer.anchor_checksums(w0)
         parts.anchors = parts.placement.put_parameters(parts.anchors)
         parts.rule = parts.optimizer.rule

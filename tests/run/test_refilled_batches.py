@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, DivergenceError, Experiment, Mean, Nitro, NoPrefetch, Prefetch
+from nitro_cli import ArrayBatches, Device, DivergenceError, Experiment, Mean, Nitro, NoPrefetch, Prefetch
 from nitro_cli.data import check_batch_at, inspect_split
 from nitro_cli.errors import DataError
 
@@ -218,3 +218,51 @@ class CountingIterator:
 def test_the_state_of_an_iterator_is_that_after_its_batch(wrap: Any) -> None:
     with inspect_split("train", wrap(Counting())).stream(epoch=1, seed=0) as stream:
         assert [item.state for item in list(stream)] == [{"at": at} for at in range(1, 7)]
+
+
+class Weighted(Summing):
+    weights: Device[Any] = 1.0
+
+    def forward(self, model: Any, params: Any, state: Any, *, x: Any) -> Any:
+        return x * self.weights[0], state
+
+
+def aligned(value: float) -> np.ndarray:
+    """Sixteen numbers that begin at a cache line, which XLA:CPU takes for the device's own where it may."""
+    raw = np.empty(16 * 4 + 64, np.uint8)
+    array: np.ndarray = np.ndarray((16,), np.float32, buffer=raw, offset=-raw.ctypes.data % 64)
+    array[:] = value
+    return array
+
+
+def test_an_array_given_to_a_device_field_may_be_changed_afterwards() -> None:
+    first, second, batch = aligned(1), aligned(2), {"x": np.ones((1, 1), np.float32)}
+    nitro = Nitro(Weighted(weights=first), data={})
+    first[:] = 9
+    assert (nitro.device_value("weights")[0], nitro.predict(batch)[0, 0]) == (1, 1)
+    nitro.set_device(weights=second)
+    second[:] = 9
+    assert (nitro.device_value("weights")[0], nitro.predict(batch)[0, 0]) == (2, 2)
+
+
+def test_a_tree_given_as_the_anchor_may_be_changed_afterwards(tmp_path: Path) -> None:
+    class Anchored(Summing):
+        weight_decay = 0.5
+
+        def decay_anchor(self, group: str) -> Any:
+            return "w0"
+
+        def build_model(self, rng: Any) -> Any:
+            return (lambda p, s, x: (x * p["w"][0], s)), {"w": jnp.zeros((16, 1))}, {}
+
+        def no_decay(self, path: Any, leaf: Any) -> bool:
+            return False
+
+        def loss(self, outputs: Any) -> Any:
+            return 0.0 * jnp.mean(outputs)
+
+    tree = {"w": aligned(4)[:, None]}
+    nitro = Nitro(Anchored(), data={"train": [{"x": np.ones((2, 1), np.float32)}]}, w0=tree, run_dir=tmp_path)
+    tree["w"][:] = 100
+    nitro.train()
+    np.testing.assert_allclose(np.asarray(nitro.params["w"])[:, 0], 2.0)  # half the way from 0 to 4

@@ -223,3 +223,32 @@ def test_a_source_of_one_pass_is_refused_at_setup(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="can be read only once") as caught:
         Nitro(Line(), data={"train": OnePass()}, run_dir=tmp_path)
     assert "split `train`" in str(caught.value)
+
+
+def of_torch(count: int) -> Any:
+    from torch.utils.data import DataLoader
+
+    samples = [{"x": np.float32([row])} for row in range(count)]
+    return DataLoader(samples, batch_size=30, shuffle=True, drop_last=True)  # type: ignore[arg-type]
+
+
+def of_hugging_face(count: int) -> Any:
+    import datasets
+
+    from nitro_cli.data import HuggingFaceBatches
+
+    held = datasets.Dataset.from_dict({"x": np.arange(count, dtype=np.float32)[:, None]})
+    return HuggingFaceBatches(held.with_format("numpy"), 30, shuffle=True, drop_last=True)
+
+
+@pytest.mark.parametrize(("library", "make"), [("torch", of_torch), ("datasets", of_hugging_face)])
+def test_sources_of_libraries_say_how_many_rows_they_have(library: str, make: Any, tmp_path: Path) -> None:
+    pytest.importorskip(library, reason=f"the test needs {library}, which is not installed")
+    first = Nitro(Line(), data={"train": make(100)}, run_dir=tmp_path)
+    stop_after(first, 1)
+    first.train()
+    with pytest.raises(IncompatibleError, match="rows: 100 in the checkpoint, 101 here"):
+        Nitro(Line(), data={"train": make(101)}, run_dir=tmp_path, resume="auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NitroWarning)
+        assert Nitro(Line(), data={"train": make(100)}, run_dir=tmp_path, resume="auto").train().step == 6
