@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nitro_cli import Device, ExportSpec, Host
+from nitro_cli import ArrayBatches, Device, Experiment, ExportSpec, Host
 from tests.tiny import CLASSES, FEATURES, Quick
 
 SOFTMAX = """
@@ -85,3 +85,43 @@ class Branching(Scores):
 def inputs(size: int, seed: int = 0) -> np.ndarray:
     """Made inputs of `Scores`, f32[size, FEATURES]."""
     return np.random.default_rng(seed + size).normal(size=(size, FEATURES)).astype(np.float32)
+
+
+def table(params: Any, state: Any, tokens: jax.Array) -> tuple[jax.Array, Any]:
+    return params["table"][tokens].sum(axis=1), state
+
+
+class Tokens(Experiment):
+    """Host batches of 64-bit tokens, a mask that forward takes when it is there, and targets that it does not take."""
+
+    checkpointer = None
+    logger = None
+
+    def build_data(self, dist: Any) -> dict[str, Any]:
+        rng = np.random.default_rng(0)
+        fields = {
+            "label": rng.integers(0, 2, 8),
+            "mask": rng.normal(size=(8, 3)).astype(np.float32),
+            "tokens": rng.integers(0, 5, (8, 4)),
+            "index": np.arange(8),
+        }
+        return {"train": ArrayBatches(fields, 4)}
+
+    def build_model(self, rng: jax.Array) -> Any:
+        return table, {"table": jax.random.normal(rng, (5, 3))}, {}
+
+    def forward(self, model: Any, params: Any, state: Any, *, tokens: jax.Array, mask: Any = None) -> Any:
+        out, state = model(params, state, tokens)
+        return out if mask is None else out * mask, state
+
+    def loss(self, outputs: Any, *, label: jax.Array) -> Any:
+        return jnp.mean(jax.tree.leaves(outputs)[0] ** 2)
+
+
+def returning(make: Any) -> type[Tokens]:
+    class Returning(Tokens):
+        def forward(self, model: Any, params: Any, state: Any, *, tokens: jax.Array, mask: Any = None) -> Any:
+            out, state = super().forward(model, params, state, tokens=tokens, mask=mask)
+            return make(out), state
+
+    return Returning

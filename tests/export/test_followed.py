@@ -10,40 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ArrayBatches, ConfigError, Experiment, ExportSpec, Nitro, load_bundle
+from nitro_cli import ConfigError, ExportSpec, Nitro, load_bundle
 from nitro_cli.export import renew
+from tests.export.served import Tokens, returning
 from tests.tiny import FEATURES, Light
-
-
-def table(params: Any, state: Any, tokens: jax.Array) -> tuple[jax.Array, Any]:
-    return params["table"][tokens].sum(axis=1), state
-
-
-class Tokens(Experiment):
-    """Host batches of 64-bit tokens, a mask that forward takes when it is there, and targets that it does not take."""
-
-    checkpointer = None
-    logger = None
-
-    def build_data(self, dist: Any) -> dict[str, Any]:
-        rng = np.random.default_rng(0)
-        fields = {
-            "label": rng.integers(0, 2, 8),
-            "mask": rng.normal(size=(8, 3)).astype(np.float32),
-            "tokens": rng.integers(0, 5, (8, 4)),
-            "index": np.arange(8),
-        }
-        return {"train": ArrayBatches(fields, 4)}
-
-    def build_model(self, rng: jax.Array) -> Any:
-        return table, {"table": jax.random.normal(rng, (5, 3))}, {}
-
-    def forward(self, model: Any, params: Any, state: Any, *, tokens: jax.Array, mask: Any = None) -> Any:
-        out, state = model(params, state, tokens)
-        return out if mask is None else out * mask, state
-
-    def loss(self, outputs: Any, *, label: jax.Array) -> Any:
-        return jnp.mean(jax.tree.leaves(outputs)[0] ** 2)
 
 
 class Pair(NamedTuple):
@@ -60,15 +30,6 @@ RETURNED: dict[str, tuple[Any, dict[str, str]]] = {
     "the name of an input": (lambda out: {"mask": out}, {"outputs_mask": "mask"}),
     "a named tuple": (lambda out: Pair(out, out * 2), {"mean": "mean", "rest": "rest"}),
 }
-
-
-def returning(make: Any) -> type[Tokens]:
-    class Returning(Tokens):
-        def forward(self, model: Any, params: Any, state: Any, *, tokens: jax.Array, mask: Any = None) -> Any:
-            out, state = super().forward(model, params, state, tokens=tokens, mask=mask)
-            return make(out), state
-
-    return Returning
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nitro_cli import ConfigError, ExportSpec, Nitro, NitroWarning
-from tests.export.served import Scores, Softmaxed, Wired, inputs
+from tests.export.served import Scores, Softmaxed, Wired, inputs, returning
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,3 +73,15 @@ def test_a_name_that_a_signature_cannot_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a tensor in a SavedModel"):
         Nitro(Named(), data={}).export("savedmodel", dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_experiment_without_hooks_has_tensors_that_a_signature_can_name(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    handle = Nitro(returning(lambda out: {"cls": {"logits": out}, "mask": out * 2})())
+    path = handle.export("savedmodel", dir=tmp_path, batch_sizes=(2,))
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    found = signature(tokens=tf.zeros((2, 4), tf.int32), mask=tf.ones((2, 3)))
+    assert sorted(found) == ["cls_logits", "outputs_mask"]
+    row = 4 * np.asarray(handle.params["table"])[0]
+    np.testing.assert_allclose(found["outputs_mask"].numpy(), [2 * row, 2 * row], rtol=1e-6)

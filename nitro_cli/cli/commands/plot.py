@@ -30,7 +30,12 @@ def run(
     run_id: RunChoice = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", metavar="M", help="A metric to draw, or all; may be repeated."),
+        typer.Option(
+            "--metric",
+            "-m",
+            metavar="M",
+            help="A metric to draw, or all; may be repeated. The losses and the monitored one by default.",
+        ),
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="F", help="File to write; RUN/history.png by default.")
