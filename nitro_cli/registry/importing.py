@@ -219,13 +219,11 @@ def _experiment_in(module: ModuleType, name: str | None, label: str, import_path
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        why, fix = f"the module has no class {name}", None
-        if module.__name__ == "__main__" or "<locals>" in name:
-            why = "the class was defined in a notebook cell, by python -c or inside a function: no other process has it"
-            short = name.rpartition(".")[2]
-            fix = f"go on where the class is, with Nitro({short}(...), resume=...), or save it in a file and name that"
         raise ExperimentNotFoundError(
-            f"{label} cannot be found", where=import_path, why=why, fix=fix, nearest=nearest(name, own)
+            f"{label} cannot be found",
+            where=import_path,
+            why=f"the module has no class {name}",
+            nearest=nearest(name, own),
         )
     if not (isinstance(found, type) and issubclass(found, Experiment)):
         raise ConfigError(

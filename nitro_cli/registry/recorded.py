@@ -18,7 +18,13 @@ from typing import Any
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, NitroWarning, nearest
 from nitro_cli.registry.artefact_places import artefact_around
 from nitro_cli.registry.discovery import ExperimentRef, find_experiment, module_below, offered, owner_of, ref_of
-from nitro_cli.registry.importing import LOCAL_PREFIX, find_module_file, import_path_of, split_import_path
+from nitro_cli.registry.importing import (
+    LOCAL_FOLDER,
+    LOCAL_PREFIX,
+    find_module_file,
+    import_path_of,
+    split_import_path,
+)
 from nitro_cli.registry.plugins import normalized
 from nitro_cli.text import read_regular
 
@@ -222,15 +228,20 @@ def _not_found(
     name: str, owner: str | None, source: str | None, inside: list[str], where: Path
 ) -> ExperimentNotFoundError:
     why = [f"the file says that it was of the distribution {owner}"] if owner else []
-    why += [f"the file says that its code was {source}"] if source and not owner else []
+    session = source is not None and source.startswith("__main__:")
+    if session:
+        why.append("it was defined in a notebook cell or by python -c, without a file")
+    elif source and not owner:
+        why.append(f"the file says that its code was {source}")
     local, plugins = offered(Path.cwd())
     names = [ref.name for ref in (*local, *plugins) if ref.error is None]
     install = f"install {owner} if you know it, or " if owner else ""
-    shown = source if source and not os.path.isabs(source) else f"path/to/file.py:{name}"
+    shown = source if source and not session and not os.path.isabs(source) else f"path/to/file.py:{name}"
+    save = f"save the class in a file of {LOCAL_FOLDER}/, or " if session else ""
     return ExperimentNotFoundError(
         f"there is no experiment {name} here",
         where=str(where),
         why="; ".join([*why, *inside]) or None,
         nearest=nearest(name, names),
-        fix=f"{install}name its code: --experiment {shown}",
+        fix=f"{install}{save}name its code: --experiment {shown}",
     )

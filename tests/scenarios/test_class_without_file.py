@@ -77,9 +77,11 @@ def test_what_goes_wrong_in_it_is_told_as_elsewhere(found):
     assert found["routing"] == "RoutingError"
 
 
-def test_another_process_says_that_the_class_is_nowhere(found, folder, command):
+def test_another_process_says_what_to_do_and_takes_the_class_once_it_is_in_a_file(found, folder, command):
     done = command("evaluate", "run", "--split", "val", cwd=folder, code=3)
-    assert "Line" in done.stderr
-    assert "fix: " in done.stderr
-    assert "file" in done.stderr.partition("fix: ")[2]
+    assert "defined in a notebook cell or by python -c" in done.stderr
+    assert "experiments/" in done.stderr.partition("fix: ")[2]
     assert "Traceback" not in done.stderr
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "line.py").write_text(CLASS)
+    assert "mse" in command("evaluate", "run", "--split", "val", cwd=folder).stdout
