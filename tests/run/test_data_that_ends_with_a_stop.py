@@ -16,6 +16,7 @@ import pytest
 from nitro_cli import ArrayBatches, Checkpointer, Nitro, NoPrefetch
 from nitro_cli.data import prefetch
 from nitro_cli.errors import NitroWarning
+from nitro_cli.run import evaluation
 from tests.tiny import Light, points
 
 STEPS = 6
@@ -126,6 +127,27 @@ def test_a_validation_whose_loader_dies_is_taken_again_by_the_resume(
     resumed = Nitro(Kept(), data=data, run_dir=tmp_path, resume="auto").train()
     assert bits(resumed.carry) == bits(whole.carry)
     assert resumed.history.json_rows() == whole.history.json_rows()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_validation_is_finished_after_the_signal_as_long_as_its_batches_come(
+    waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "HURRIED_JOIN_SECONDS", 0.05)
+    monkeypatch.setattr(evaluation, "PATIENCE", 0.05 if waits else 60.0)
+    release = threading.Event()
+    source = Interrupted(16, (1, 1), (lambda: release.wait(60)) if waits else lambda: None)
+    nitro = Nitro(Kept(), data=fed(Interrupted(48, None, dying), source), run_dir=tmp_path)
+    try:
+        if waits:
+            with pytest.warns(NitroWarning, match=r"split `val`: no batch came for 0\.05 s after the signal"):
+                nitro.train()
+        else:
+            nitro.train()
+    finally:
+        release.set()
+    assert (nitro.stop_reason, nitro.step, nitro.state_saved) == ("requested", STEPS, True)
+    assert len(nitro.history) == (0 if waits else 1)
 
 
 def test_a_loader_that_dies_of_itself_is_a_failure(tmp_path: Path) -> None:
