@@ -94,6 +94,15 @@ def test_the_emas_are_averaged_when_asked_and_take_the_place_of_the_weights(tmp_
         mean(root, ema=True)
 
 
+def test_the_mean_of_emas_has_the_weights_dtype(tmp_path: Path) -> None:
+    weights = np.zeros(2, ml_dtypes.bfloat16)
+    train(tmp_path, [{"params/w": weights, "ema/w": np.full(2, value, np.float32)} for value in (1.0, 1.0078125)])
+    found = mean(tmp_path, ema=True).arrays["params/w"]
+    assert found.dtype == ml_dtypes.bfloat16
+    # 1.00390625 lies between two numbers of 8 bits, and goes to the even one
+    assert found.astype(np.float64).tolist() == [1.0, 1.0]
+
+
 def test_integer_leaves_must_agree(tmp_path: Path) -> None:
     train(tmp_path / "same", [{"params/n": np.array([1, 2]), "params/w": np.array([i, 0.0])} for i in (1, 2)])
     assert mean(tmp_path / "same").arrays["params/n"].tolist() == [1, 2]
