@@ -98,18 +98,12 @@ def load_source(
     if spec is None or spec is False:
         return None
     if _is_handle(spec):
-        if what == "resume":
-            raise ConfigError(
-                "resume was given a live handle",
-                why="what is in memory is no checkpoint",
-                fix='resume=(handle, "latest") continues its run',
-            )
-        return _from_handle(spec, load_ema)
+        return _from_handle(spec, load_ema, what)
     if isinstance(spec, tuple | list) and len(spec) == 2 and _is_handle(spec[0]):
         # The run that the handle wrote, where and by what it wrote it.
-        handle = spec[0]
-        spec, root, selection = (_run_of(handle, what), spec[1]), handle.run_dir, handle.parts.selection
-        store = own_store(handle.parts.experiment.checkpointer)
+        handle, of = spec[0], spec[0].parts
+        spec, root = (_run_of(handle, what), spec[1]), handle.run_dir
+        selection, store = of.selection, own_store(of.experiment.checkpointer)
     auto = what == "resume" and isinstance(spec, str) and spec == "auto"
     pair = None if auto else named_pair(spec, what)
     if store is not None and (auto or pair is not None):
@@ -185,7 +179,13 @@ def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     return Source("weights", record, str(used.path), used.path, used, derived=_derived(record))
 
 
-def _from_handle(handle: Any, load_ema: bool) -> Source:
+def _from_handle(handle: Any, load_ema: bool, what: str) -> Source:
+    if what == "resume":
+        raise ConfigError(
+            "resume was given a live handle",
+            why="what is in memory is no checkpoint",
+            fix='resume=(handle, "latest") continues its run',
+        )
     params = handle.ema if load_ema else handle.params
     if params is None:
         raise IncompatibleError("load_ema, but the handle given as weights has no EMA", fix="drop load_ema")

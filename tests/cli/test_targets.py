@@ -147,6 +147,21 @@ def test_average_writes_a_record_that_evaluates(trained, nitro, nitro_json, run)
     assert nitro("average", "--select", "lats(2)").exit_code == ExitCode.USAGE
 
 
+def test_an_average_of_fewer_than_asked_says_how_many_and_is_called_so(trained, nitro, nitro_json, run):
+    kept = len(set(run()["epochs"]))
+    result = nitro("average", "--select", "last(10)")
+    assert result.exit_code == 0, result.output
+    assert f"last(10) finds {kept} checkpoints" in " ".join(result.stderr.split())
+    assert result.stdout.strip().endswith(f"/averages/average-last-{kept}")
+    made = nitro_json("average", "--select", "last(10)", "--save", "fewer")
+    assert (made["averaged_from"]["spec"], len(made["averaged_from"]["epochs"])) == (
+        f"average(last({kept}), state=latest)",
+        kept,
+    )
+    gone = nitro("average", "--select", "epochs(1:9)", "--save", "none")
+    assert (gone.exit_code, "does not keep: epoch" in gone.stderr) == (3, True)
+
+
 @pytest.fixture
 def failed(trained, nitro):
     """The id of a newer run that failed before its first checkpoint."""
