@@ -48,7 +48,8 @@ class Parts:
     returned, also where a person's value is used in its place; `device` the Device fields as arrays. `position`
     counts the micro-batches taken in the epoch `epoch`; `epoch_closed` says whether that epoch was validated and
     recorded. `steps_per_dispatch` is the most steps of one call, None before the first. `w0` is dropped once the
-    anchors are made from it; `w0_source` says which loaded weights it was, if any.
+    anchors are made from it; `w0_source` says which loaded weights it was, if any. `weights_step` is the step that
+    loaded weights are of, which scheduled Device fields are read at; None where that is `step`.
     """
 
     resolved: Resolved
@@ -85,6 +86,7 @@ class Parts:
     epoch_sums: tuple[float, int] = (0.0, 0)
     stream_state: Any = None
     total_steps: int = 0
+    weights_step: int | None = None
     width: int | None = None
     steps_per_dispatch: int | None = None
 
@@ -135,10 +137,11 @@ class Parts:
         return tuple(hook for hook in TRACED_HOOKS if hook not in on_host)
 
     def device_now(self) -> dict[str, jax.Array]:
-        """The Device fields with scheduled ones at their value of the newest step."""
+        """The Device fields with scheduled ones at the step that the weights in hand are of."""
         if self.hyper is None or not self.hyper.scheduled_device_fields:
             return self.device
-        values = self.hyper.device_values(max(self.step, 1), 1)
+        step = self.step if self.weights_step is None else self.weights_step
+        values = self.hyper.device_values(max(step, 1), 1)
         now = {name: np.asarray(value[0], self.device[name].dtype) for name, value in values.items()}
         return {**self.device, **self.placement.put(now)}
 

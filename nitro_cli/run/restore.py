@@ -192,8 +192,10 @@ def _from_handle(handle: Any, load_ema: bool, what: str) -> Source:
     params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, handle.params)
     arrays = {**flatten("params", params), **flatten("state", handle.state)}
     e = handle.experiment
-    meta = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch, "step": handle.step}
-    meta["total_steps"] = handle.parts.total_steps
+    of = handle.parts.weights_step
+    meta: dict[str, Any] = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch}
+    meta |= {"step": handle.step if of is None else of, "total_steps": handle.parts.total_steps}
+    meta["rules"] = {"schedules": handle.parts.hyper.state()}
     meta["batch_fields"] = handle.parts.recorded_fields()
     text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
     return Source("handle", CheckpointRecord(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
@@ -230,8 +232,10 @@ def restore_source(parts: Parts, request: Request) -> None:
     params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
     state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
     parts.params, parts.state = parts.placement.put_parameters(params), parts.placement.put(state)
-    if source.kind == "resume":
-        meta = source.record.meta
+    meta = source.record.meta
+    if source.kind != "resume":
+        parts.weights_step = int(meta.get("step", 0))
+    else:
         parts.step, parts.epoch = meta["step"], meta["epoch"]
         parts.position, parts.epoch_closed = meta["position"], meta["epoch_closed"]
         parts.stream_state = meta.get("stream_state")

@@ -311,9 +311,9 @@ def _tell_horizon(
 
 
 def _held_schedules(parts: Parts) -> Mapping[str, Any] | None:
-    """The state of the schedules in the record that a resume starts from."""
+    """The state of the schedules in the record that a resume starts from, or that a handle only answers with."""
     source = parts.source
-    if source is None or source.kind != "resume":
+    if source is None or (source.kind != "resume" and "train" in parts.splits):
         return None
     return source.record.meta.get("rules", {}).get("schedules") or None
 

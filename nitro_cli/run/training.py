@@ -125,6 +125,7 @@ class TrainingSession:
             if self._ended is None:
                 nitro.stop.limit(nitro.parts.experiment.max_time)
                 self.recorder.log_changes(nitro)
+                nitro.parts.weights_step = None
             reason = self._ended or loop.run()
             self._close(reason)
         except BaseException as error:
@@ -388,6 +389,7 @@ class TrainingSession:
             return None
         assert source is not None
         nitro.carry = with_weights(nitro.carry, source, nitro.parts.placement)
+        nitro.parts.weights_step = int(source.record.meta["step"])
         nitro.checkpoint_source = source.text
         return source.text
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Device, Experiment, ExportSpec, Nitro, Plateau, one_cycle, warmup_cosine
+from nitro_cli import ArrayBatches, Device, Experiment, ExportSpec, Mean, Nitro, Plateau, one_cycle, warmup_cosine
 from nitro_cli.errors import ScheduleError
 from nitro_cli.optim import cosine, exponential, inverse_sqrt, linear, piecewise, polynomial
 
@@ -109,6 +109,50 @@ def test_without_data_and_without_a_run_any_schedule_has_the_value_of_its_first_
     nitro = Nitro(Line(), data={}, schedules={"scale": entry, "learning_rate": entry})
     assert nitro.device_value("scale") == pytest.approx(first, rel=1e-6)
     np.testing.assert_allclose(nitro.predict({"x": X})["y"], X * first, rtol=1e-6)
+
+
+class Annealed(Line):
+    """Three epochs of four steps under a scale that falls; the second epoch is the best."""
+
+    max_epochs = 3
+    monitor = ("score", "max")
+
+    def build_data(self, dist: Any) -> Any:
+        x = np.linspace(0, 1, 16, dtype=np.float32)[:, None]
+        return {"train": ArrayBatches({"x": x, "y": 2 * x}, 4), "val": ArrayBatches({"x": x, "y": 2 * x}, 8)}
+
+    def schedules(self) -> Any:
+        return {"scale": linear(1.0, 0.0)}
+
+    def metrics(self, outputs: Any, *, y: Any) -> Any:
+        return {"scale": Mean(float(np.abs(outputs["y"]).sum()), len(y))}
+
+    def finalize_metrics(self, acc: Any, split: str) -> Any:
+        Annealed.calls += 1
+        return {"score": -abs(Annealed.calls - 2.0), **acc}
+
+
+Annealed.calls = 0
+
+
+def test_loaded_weights_are_evaluated_under_the_schedules_of_their_own_step(tmp_path: Path) -> None:
+    # The value at step t of 12 is 1 - (t - 1) / 12; the epochs end at the steps 4, 8 and 12.
+    Annealed.calls = 0
+    trained = Nitro(Annealed(), run_dir=tmp_path, restore_best=True).train()
+    told = {row["epoch"]: row["scale"] for row in trained.history}
+    assert trained.device_value("scale") == pytest.approx(1 - 7 / 12, rel=1e-6)
+    assert trained.validate()["scale"] == pytest.approx(told[2], rel=1e-6)
+    for which, epoch in (("best", 2), ("latest", 3)):
+        warm = Nitro(Annealed(), run_dir=tmp_path, weights=("latest", which))
+        assert (warm.step, warm.device_value("scale")) == (0, pytest.approx(1 - (4 * epoch - 1) / 12, rel=1e-6))
+        assert warm.validate()["scale"] == pytest.approx(told[epoch], rel=1e-6)
+        serving = Nitro(Annealed(), run_dir=tmp_path, weights=("latest", which), data={})
+        np.testing.assert_array_equal(serving.predict({"x": X})["y"], warm.predict({"x": X})["y"])
+    second = Nitro(Annealed(), weights=trained)
+    assert second.validate()["scale"] == pytest.approx(told[2], rel=1e-6)
+    warm.train()
+    assert warm.device_value("scale") == pytest.approx(1 - 11 / 12, rel=1e-5)
+    assert next(row["scale"] for row in warm.history) != pytest.approx(told[3], rel=1e-3)
 
 
 def test_a_record_of_a_shorter_run_than_the_schedule_serves_too(trained: Nitro) -> None:
