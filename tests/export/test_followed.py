@@ -119,6 +119,14 @@ def test_a_preprocess_needs_the_inputs_it_takes(tmp_path: Path) -> None:
         Nitro(Half()).export(dir=tmp_path)
 
 
+def test_a_dtype_that_numpy_lacks_is_refused_for_onnx_and_kept_in_a_bundle(tmp_path: Path) -> None:
+    handle = Nitro(returning(lambda out: out.astype(jnp.bfloat16))())
+    with pytest.raises(ConfigError, match="output 'outputs' is bfloat16, which onnxruntime"):
+        handle.export("onnx", dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert load_bundle(handle.export(dir=tmp_path)).manifest["outputs"][0]["dtype"] == "bfloat16"
+
+
 def test_two_leaves_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a/b, a_b would have one name"):
         Nitro(returning(lambda out: {"a": {"b": out}, "a_b": out})()).export(dir=tmp_path)

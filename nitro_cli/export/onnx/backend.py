@@ -9,6 +9,7 @@ from typing import Any
 from nitro_cli.errors import ConfigError
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.backends import ExportJob, without_postprocess
+from nitro_cli.export.contract import WireContract
 from nitro_cli.export.onnx.conversion import onnx_model
 from nitro_cli.export.writing import new_file
 from nitro_cli.installation import import_extra
@@ -38,6 +39,7 @@ class OnnxBackend:
             raise ConfigError(
                 f"the weights are {total / 2**30:.1f} GiB, and an ONNX file holds less than 2", fix="export a bundle"
             )
+        _check_dtypes(job.served.contract)
         without_postprocess(job, "an ONNX file")
         model = onnx_model(job.served, {"provenance": json.dumps(job.provenance), "config": job.config})
         with new_file(job.target, force=job.force) as file:
@@ -45,6 +47,18 @@ class OnnxBackend:
             onnx.save(model, str(file))
             _verify(runtime, file, job)
         return job.target
+
+
+def _check_dtypes(contract: WireContract) -> None:
+    """Refuse the small floats that numpy knows by JAX alone: onnxruntime neither takes nor gives them."""
+    for what, specs in (("input", contract.inputs), ("output", contract.outputs)):
+        for spec in specs:
+            if spec.dtype is not None and spec.dtype.kind == "V":
+                cast = "declare it float32 in export_inputs and convert it in export_preprocess"
+                raise ConfigError(
+                    f"{what} {spec.name!r} is {spec.dtype}, which onnxruntime neither takes nor gives",
+                    fix=f"{cast if what == 'input' else 'let forward return it as float32'}, or export a bundle",
+                )
 
 
 def _packages() -> tuple[Any, Any]:
