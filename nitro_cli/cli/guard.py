@@ -16,7 +16,7 @@ from typer import Abort, Exit
 from nitro_cli.cli.failure import Failure, classify
 from nitro_cli.cli.output import Output, OutputClosed
 from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, labelled
-from nitro_cli.cli.stop_signals import Terminated, raise_if_stopped, stopped_by, stops_unwind
+from nitro_cli.cli.stop_signals import Terminated, forget_stop, raise_if_stopped, stopped_by, stops_unwind
 from nitro_cli.errors import ExitCode, NitroError, NitroWarning
 from nitro_cli.text import message_of
 
@@ -34,6 +34,8 @@ def guarded(body: Callable[[], int], output: Output) -> int:
                 raise_if_stopped()
         except BaseException as error:
             code = _told(error, output)
+        finally:
+            forget_stop()
         return _flushed(code)
 
 

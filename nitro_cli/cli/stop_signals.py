@@ -23,7 +23,7 @@ from nitro_cli.text import visible
 if TYPE_CHECKING:
     from nitro_cli.cli.output import Output
 
-__all__ = ["Terminated", "leave_at_once", "raise_if_stopped", "stopped_by", "stops_unwind"]
+__all__ = ["Terminated", "forget_stop", "leave_at_once", "raise_if_stopped", "stopped_by", "stops_unwind"]
 
 _SHOW_CURSOR = b"\x1b[?25h"
 _came: signal.Signals | None = None
@@ -42,6 +42,12 @@ def raise_if_stopped() -> None:
     """Raise a stop again that somebody swallowed; called before success is told."""
     if _came is not None:
         raise KeyboardInterrupt if _came == signal.SIGINT else Terminated
+
+
+def forget_stop() -> None:
+    """The command is over: what stopped it is nothing to the next one of this process."""
+    global _came
+    _came = None
 
 
 def leave_at_once(output: Output, which: signal.Signals, left: str) -> NoReturn:
@@ -66,7 +72,6 @@ def stops_unwind(output: Output) -> Iterator[None]:
 
     A signal that the process was started to ignore stays ignored.
     """
-    global _came
 
     def answer(number: int, frame: FrameType | None) -> None:
         global _came
@@ -78,7 +83,6 @@ def stops_unwind(output: Output) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _came = None
     previous: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM)):
         before = signal.getsignal(number)

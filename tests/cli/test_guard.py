@@ -79,6 +79,12 @@ def test_a_stop_that_somebody_swallows_is_looked_at_before_success_is_told(capsy
     assert guarded(silent_body, Output()) == code
 
 
+def test_a_stop_is_forgotten_once_its_command_is_over(capsys):
+    assert guarded(lambda: signal.raise_signal(signal.SIGINT) or 0, Output()) == 130
+    Output().text("of the next command")
+    assert capsys.readouterr().out == "of the next command\n"
+
+
 def test_a_stop_that_a_library_makes_another_error_of_is_a_stop(capsys):
     def body():
         try:
