@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import load_manifest, read_manifest
-    from nitro_cli.checkpoints.names import check_run_dir_name, quarantined_records, record_name
+    from nitro_cli.checkpoints.names import check_run_dir_name, contained_path, quarantined_records, record_name
     from nitro_cli.checkpoints.pieces import ArrayPieces
     from nitro_cli.checkpoints.pruning import Prunable, prune
     from nitro_cli.checkpoints.rebuilding import rescan
@@ -74,6 +74,7 @@ __all__ = [
     "check_run_dir_name",
     "check_stop_counters",
     "checkpoint_info",
+    "contained_path",
     "disk_need",
     "host_arrays",
     "latest_entry",
@@ -121,7 +122,7 @@ __getattr__, __dir__ = lazy_names(
         "leaves": "LeafSpec host_arrays record_bytes",
         "locks": "run_in_use run_is_locked",
         "manifest": "load_manifest read_manifest",
-        "names": "check_run_dir_name quarantined_records record_name",
+        "names": "check_run_dir_name contained_path quarantined_records record_name",
         "pieces": "ArrayPieces",
         "pruning": "Prunable prune",
         "record": "CheckpointRecord load_checkpoint read_record verify_record write_record",

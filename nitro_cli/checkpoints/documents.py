@@ -263,7 +263,7 @@ class _Experiment(Document):
 
 class _EpochLoss(Document):
     sum: Float
-    count: Count
+    count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _BatchField(Document):
@@ -301,7 +301,7 @@ class _Plateau(Document):
     metric: Name
     mode: Mode
     scale: Number
-    best: Float | None = None
+    best: Float | None
     bad_epochs: Count
     cooldown_left: Count
     reductions: Count = 0
@@ -321,7 +321,7 @@ class StopCounters(Document):
 
     metric: Name
     mode: Mode
-    best: Float | None = None
+    best: Float | None
     wait: Count
 
 

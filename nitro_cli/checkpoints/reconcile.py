@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nitro_cli.errors import IncompatibleError, IntegrityError, LockedError, NitroWarning, NotFoundError, StorageError
 
-from .documents import RecordEntry, RunFacts
 from .durable import remove_tree
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import RunLock, run_is_locked
@@ -20,6 +20,9 @@ from .record_metadata import record_entry
 from .retention import Retention
 from .run_directory import check_newest
 from .run_file import RUN_FILE, read_run_file
+
+if TYPE_CHECKING:
+    from .documents import RecordEntry
 
 __all__ = [
     "remove_displaced",
@@ -235,6 +238,8 @@ def run_info_from_disk(root: Path, run: str) -> RunInfo:
         why = error.why if isinstance(error, IntegrityError) else error
         warnings.warn(f"{file} cannot be used, so less is known of the run: {why}", NitroWarning, stacklevel=2)
         return RunInfo(run, status="interrupted")
+    from .documents import RunFacts
+
     known = {key: found.get(key) for key in ("experiment", "preset", "status", "parent", "seed", "created")}
     return RunFacts.model_validate(known).info(run)
 

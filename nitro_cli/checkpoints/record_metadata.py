@@ -7,19 +7,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, nearest
 from nitro_cli.text import IrregularFileError, read_regular, user_path
-from nitro_cli.text.documents import check_document
 
 from . import migrations
-from .documents import RecordDocument, RecordEntry, RecordMeta, ResumeMeta, StopCounters
 from .entries import ManifestEntry
 from .json_text import decode_value, load_sealed
 from .leaves import ARRAYS, LeafSpec
 from .names import CHECKPOINTS
 from .transient import storage_error, with_retry
+
+if TYPE_CHECKING:
+    from .documents import RecordEntry
 
 __all__ = [
     "MOST_BYTES",
@@ -97,6 +98,8 @@ def record_info(path: Path | str) -> RecordInfo:
     """
     directory, file, document, written_format = _read_document(path)
     entry, meta = _decoded(document, "entry", file), _decoded(document, "meta", file)
+    from .documents import RecordDocument, RecordEntry, RecordMeta
+
     _check(RecordDocument, {**document, "meta": meta}, file)
     if entry:
         _check(RecordEntry, entry, file, "entry")
@@ -138,6 +141,8 @@ def record_entry(path: Path, run: str) -> tuple[ManifestEntry, RecordEntry] | No
     facts = _decoded(document, "entry", file)
     if not facts:
         return None
+    from .documents import RecordEntry
+
     checked: RecordEntry = _check(RecordEntry, facts, file, "entry")
     entry = checked.entry(f"{run}/{CHECKPOINTS}/{path.name}")
     written = entry.written or document.get("written")
@@ -150,6 +155,8 @@ def check_meta(meta: Mapping[str, Any], path: Path | str) -> None:
     Raises:
         IntegrityError: what a resume needs is missing.
     """
+    from .documents import ResumeMeta
+
     _check(ResumeMeta, meta, Path(path) / RECORD_FILE, "meta")
 
 
@@ -159,6 +166,8 @@ def check_stop_counters(state: Any, path: Path | str) -> None:
     Raises:
         IntegrityError: they are none.
     """
+    from .documents import StopCounters
+
     _check(StopCounters, state, Path(path) / RECORD_FILE, "meta.rules.early_stop")
 
 
@@ -191,6 +200,9 @@ def _read_document(path: Path | str) -> tuple[Path, Path, dict[str, Any], int]:
 
 
 def _check(model: Any, value: Any, file: Path, place: str = "") -> Any:
+    # Schemas cost a start that reads no record; whoever reads one has them built then.
+    from nitro_cli.text.documents import check_document
+
     what, fix = f"the checkpoint {file.parent.name} is damaged", _FIX
     return check_document(model, value, file, what=what, fix=fix, place=place)
 

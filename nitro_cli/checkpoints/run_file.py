@@ -9,9 +9,7 @@ from typing import Any
 
 from nitro_cli.errors import IntegrityError
 from nitro_cli.text import IrregularFileError, parse_json, read_regular, write_atomically
-from nitro_cli.text.documents import check_document
 
-from .documents import RunDocument
 from .json_text import decode_value, encode_value
 from .transient import storage_error, with_retry
 
@@ -28,6 +26,10 @@ def read_run_file(file: Path) -> dict[str, Any]:
         IntegrityError: it is damaged.
         OSError: it cannot be read.
     """
+    from nitro_cli.text.documents import check_document
+
+    from .documents import RunDocument
+
     what = "the run's description is damaged"
     try:
         document = decode_value(parse_json(read_regular(file, limit=_MOST_BYTES, follow=False)))

@@ -143,7 +143,8 @@ def _summary(root: Path, info: RunInfo, entries: list[ManifestEntry]) -> RunSumm
         checkpoints=tuple(entries),
         best=best_entry(entries),
         parent=info.parent,
-        written=max([info.written, *(entry.written for entry in entries)]),
+        # A run that counts knows its last write, whatever its clock said before.
+        written=info.written if info.sequence else max([info.written, *(entry.written for entry in entries)]),
         created=info.created,
         seed=info.seed,
         path=root / info.id,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import ConfigError
+from nitro_cli.errors import ConfigError, IntegrityError
 from nitro_cli.tracking.json_logger import JsonLogger
 from nitro_cli.tracking.tee import TeeLogger
 from nitro_cli.tracking.verbs import LiveLogger, UserLogger, check_logger
@@ -64,13 +64,25 @@ def open_logger(
     return UserLogger(spec)
 
 
+def _own_folder(path: Path) -> Path:
+    """A directory of the run's own; a link in its place would have the run written elsewhere."""
+    if path.is_symlink():
+        raise IntegrityError(
+            f"{path} is no directory of the run",
+            where=str(path),
+            why="it is a link, which nitro does not follow here",
+            fix="do not use this directory unless you know who made it; else put a plain directory in its place",
+        )
+    return path
+
+
 def _tracker(spec: Any, run: Path, experiment: str, run_id: str) -> LiveLogger:
     """Open the adapter of a tracker; importing its module imports nothing of the tracker's yet."""
     match spec.kind:
         case "tensorboard":
             from nitro_cli.tracking.tensorboard import TensorBoardAdapter
 
-            return TensorBoardAdapter(spec.log_dir or run / "tensorboard")
+            return TensorBoardAdapter(spec.log_dir or _own_folder(run / "tensorboard"))
         case "mlflow":
             from nitro_cli.tracking.mlflow import MLflowAdapter
 

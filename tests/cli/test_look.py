@@ -4,8 +4,12 @@ import csv
 import io
 import json
 import shutil
+import time
 
 import pytest
+
+from nitro_cli.checkpoints import RunStore
+from nitro_cli.experiment import Checkpointer, Last
 
 
 def test_runs_lists_every_run_with_its_keys_without_jax(trained, process):
@@ -177,3 +181,49 @@ def test_a_picture_that_cannot_be_written_is_told_without_a_traceback(trained, n
         result = nitro("plot", "runs/Probe", "--out", place)
         assert (result.exit_code, f"cannot write {place}" in result.stderr) == (1, True)
         assert "Traceback" not in result.stderr
+
+
+def ahead(monkeypatch, root, days):
+    """A finished run with a history, written by a clock that is so many days ahead."""
+    real = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: real() + days * 86400)
+        store = RunStore.create(root, experiment="m:Probe", checkpointer=Checkpointer(keep=(Last(1),)))
+        store.save({}, {"params/w": 1}, epoch=1, step=1, name="e1", final=True)
+        store.set_status("completed")
+        store.close()
+    (store.path / "history.jsonl").write_text('{"epoch":1,"step":1,"loss":0.5}\n')
+    return store.id
+
+
+def test_a_time_still_to_come_is_shown_as_one_and_makes_no_run_the_newest(trained, nitro, nitro_json, monkeypatch):
+    mine = nitro_json("runs")["runs"][0]["id"]
+    other = ahead(monkeypatch, "runs/Ahead", 400)
+    shown = nitro("runs").stdout
+    assert "400 d ahead" in shown
+    assert nitro("history").stderr.startswith(f"run {mine} of runs/Probe")
+    again = ahead(monkeypatch, "runs/Ahead", 0)
+    assert nitro("history", "runs/Ahead").stderr.startswith(f"run {again} of")
+    assert nitro("history").stderr.startswith(f"run {again} of")
+    listed = nitro("runs", "runs/Ahead").stdout
+    assert listed.index(again) < listed.index(other)
+
+
+def test_verify_and_rescan_say_what_is_gone(trained, nitro, nitro_json):
+    gone = nitro_json("runs")["runs"][0]["checkpoints"][0]["path"]
+    shutil.rmtree(trained / "runs" / "Probe" / gone)
+    result = nitro("checkpoint", "verify", "runs/Probe")
+    assert result.exit_code == 5
+    assert "GONE" in result.stdout
+    assert "is gone from the disk" in " ".join(result.stderr.split())
+    assert nitro_json("checkpoint", "verify", "runs/Probe", code=5)["damaged"] == 1
+    told = nitro("runs", "runs/Probe", "--rescan")
+    assert (told.exit_code, "lists it no longer" in " ".join(told.stderr.split())) == (0, True)
+    assert nitro("checkpoint", "verify", "runs/Probe").exit_code == 0
+
+
+def test_an_average_is_not_written_through_a_link(trained, nitro, nitro_json):
+    (trained / "elsewhere").mkdir()
+    (trained / "runs" / "Probe" / nitro_json("runs")["runs"][0]["id"] / "averages").symlink_to(trained / "elsewhere")
+    assert nitro("average", "runs/Probe", "--select", "last(2)").exit_code == 5
+    assert not list((trained / "elsewhere").iterdir())

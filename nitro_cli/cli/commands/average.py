@@ -56,7 +56,7 @@ def run(
     assert isinstance(refs, AverageRef)
     picked = refs.average
     name = _file_name(str(picked.selector), load_ema)
-    target = user_path(save) if save is not None else place.path / "averages" / name
+    target = user_path(save) if save is not None else _own_place(place, name)
     record = average_checkpoints(place.root, place.id, picked, save=target, ema=load_ema)
     facts = record.meta["averaged_from"]
     metrics = _evaluated(output, target, evaluate, experiment) if evaluate is not None else None
@@ -82,6 +82,13 @@ def _splits(place: RunPlace) -> set[str]:
         return {str(row["split"]) for row in rows}
     except (OSError, IntegrityError, KeyError, TypeError):
         return {"test", "val"}
+
+
+def _own_place(place: RunPlace, name: str) -> Path:
+    """Where an average of a run lies in the run's directory; never behind a link."""
+    from nitro_cli.checkpoints import contained_path
+
+    return contained_path(place.root, f"{place.id}/averages/{name}", place.path / "averages")
 
 
 def _file_name(select: str, ema: bool) -> str:
