@@ -136,3 +136,34 @@ def test_a_forward_of_one_batch_size_alone_says_so(tmp_path: Path) -> None:
     handle = Nitro(returning(lambda out: out.reshape(4, 3))())
     with pytest.raises(ConfigError, match="at another batch size: tokens int32"):
         handle.export(dir=tmp_path)
+
+
+@pytest.mark.parametrize("backend", ["bundle", "onnx"])
+def test_an_equinox_module_that_wants_a_key_exports_for_any_batch_size(tmp_path: Path, backend: str) -> None:
+    equinox = pytest.importorskip("equinox")
+
+    class Layers(equinox.Module):
+        linear: Any
+        dropout: Any
+
+        def __call__(self, x: jax.Array, *, key: jax.Array) -> jax.Array:
+            first, second = jax.random.split(key)
+            return self.dropout(self.linear(self.dropout(x, key=first)), key=second)
+
+    class Mapped(Light):
+        def build_model(self, rng: jax.Array) -> Any:
+            return Layers(equinox.nn.Linear(FEATURES, 3, key=rng), equinox.nn.Dropout(0.5))
+
+    handle = Nitro(Mapped())
+    path = handle.export(backend, dir=tmp_path)
+    x = np.random.default_rng(0).normal(size=(5, FEATURES)).astype(np.float32)
+    linear = handle.params["linear"]
+    wanted = x @ np.asarray(linear["weight"]).T + np.asarray(linear["bias"])
+    np.testing.assert_allclose(handle.predict({"x": x}), wanted, rtol=1e-5, atol=1e-6)
+    if backend == "bundle":
+        bundle = load_bundle(path)
+        assert "any" in bundle.manifest["programs"]
+        np.testing.assert_allclose(bundle(x=x)["outputs"], wanted, rtol=1e-5, atol=1e-6)
+    else:
+        (found,) = pytest.importorskip("onnxruntime").InferenceSession(str(path)).run(None, {"x": x})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -65,11 +66,12 @@ class EquinoxModel(AdaptedModel):
         takes = CallArguments.of(module.__call__, inputs, keywords)
         fixed = takes.mode(train)
         keys = None
-        if key is None and "key" in takes.required:
-            # Code that splits its key does so in inference too, where nothing random is left to use it.
-            key = jax.random.key(0)
         if key is not None and "key" in takes.free:
             keys = jax.random.split(key, _batch_size(inputs, keywords))
+        elif "key" in takes.required:
+            # Code that splits its key does so in inference too, where nothing random is left to use it. A sample's key
+            # comes of its place, so that an export may leave the size of the batch open.
+            keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(0)))(jnp.arange(_batch_size(inputs, keywords)))
 
         def sample(layers: Any, key: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
             extra = {**fixed, **keywords}
@@ -188,8 +190,9 @@ def _axes(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, tree)
 
 
-def _batch_size(inputs: tuple[Any, ...], keywords: Mapping[str, Any]) -> int:
+def _batch_size(inputs: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """The size of the batch: a number, or the symbol of an export for any size."""
     for leaf in jax.tree.leaves((inputs, keywords)):
         if jnp.ndim(leaf):
-            return int(jnp.shape(leaf)[0])
+            return jnp.shape(leaf)[0]
     raise HookError("the model was called without a batch", fix="pass the batch's arrays: model(params, state, image)")
