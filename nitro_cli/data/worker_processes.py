@@ -41,6 +41,9 @@ def answer_fork_warnings(where: str) -> Iterator[None]:
     Args:
         where: what starts the processes, at the head of the sentence.
     """
+    if any(one[0] == "ignore" and getattr(one[1], "pattern", None) == _FORK_WARNINGS for one in warnings.filters):
+        yield  # answered before
+        return
     told: list[warnings.WarningMessage] = []
     try:
         with warnings.catch_warnings(record=True) as recorded:

@@ -721,7 +721,7 @@ def test_a_fork_beside_jax_is_answered_with_the_setting_that_avoids_it():
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        split = inspect_split("train", Generating(2, forking))
+        split = inspect_split("train", Generating(2, forking)).checked_for_own_order(0)
         indices(split)
     texts = [str(one.message) for one in told]
     assert [text for text in texts if "fork" in text] == [text for text in texts if "multiprocessing_context" in text]
