@@ -157,8 +157,13 @@ def serve() -> None:
 
     import jax  # noqa: F401
     import orbax.checkpoint  # noqa: F401
+    import rich.live
+    import rich.table  # noqa: F401
     import typer  # noqa: F401
 
+    import nitro_cli.cli.app
+    import nitro_cli.cli.training
+    import nitro_cli.run.handle  # noqa: F401
     import tests.faults.subject  # noqa: F401
 
     warnings.simplefilter("ignore")
