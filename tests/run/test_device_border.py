@@ -202,9 +202,9 @@ def test_device_fields_that_do_not_fit_are_refused(scaled: Nitro) -> None:
         ({"learning_rate": lambda step: 1e39}, "'learning_rate' is"),
     ],
 )
-def test_scheduled_values_that_do_not_fit_are_refused(schedules: Any, told: str) -> None:
+def test_scheduled_values_that_do_not_fit_are_refused(schedules: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
-        Nitro(Scaled(), schedules=schedules).train()
+        Nitro(Scaled(), schedules=schedules, run_dir=tmp_path).train()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,8 @@ def test_arrays_of_a_model_that_do_not_fit_are_refused(params: Any, state: Any, 
 
 def test_with_64_bits_nothing_is_narrowed(tmp_path: Path) -> None:
     with jax.enable_x64(True):
-        nitro = Nitro(Scaled(count=BIG), data={"train": ArrayBatches({"x": np.full((4, 1), BIG)}, 4)})
+        data = {"train": ArrayBatches({"x": np.full((4, 1), BIG)}, 4)}
+        nitro = Nitro(Scaled(count=BIG), data=data, run_dir=tmp_path)
         assert nitro.device_value("count") == BIG
         np.testing.assert_array_equal(nitro.predict({"x": np.full((1, 1), BIG)}), [[3e9]])
         nitro.train()
