@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from nitro_cli.errors import MetricError
+from nitro_cli.text import visible
 
 if TYPE_CHECKING:
     from nitro_cli.metrics.history import History
@@ -44,7 +45,8 @@ def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) 
     axes[-1].set_xlabel(x)
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     if history.title:
-        figure.suptitle(f"{history.title} ({history.place})" if history.place else history.title)
+        heading = f"{history.title} ({history.place})" if history.place else history.title
+        figure.suptitle(visible(heading, keep=""), parse_math=False)
     return figure
 
 
@@ -68,7 +70,7 @@ def _panels(history: History, metrics: str | Iterable[str] | None) -> list[str]:
 def _draw(axis: Any, history: History, name: str, x: str) -> None:
     rows = [row for row in history if name in row]
     axis.plot([row[x] for row in rows], [row[name] for row in rows], marker="." if len(rows) < 50 else None)
-    axis.set_ylabel(name)
+    axis.set_ylabel(visible(name, keep=""), parse_math=False)
     axis.grid(alpha=0.3)
     best = history.best
     if best is not None and history.monitor is not None and history.monitor[0] == name and math.isfinite(best[name]):

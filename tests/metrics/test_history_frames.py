@@ -136,6 +136,12 @@ class TestPlot:
         assert self.labels(figure) == ["train_loss", "cls/acc"]
         assert figure.axes[1].lines[0].get_ydata().tolist() == [0.25, 0.5]
 
+    def test_names_are_drawn_as_they_are(self, tmp_path):
+        rows = [{"epoch": 1, "step": 1, r"$\oops$": 0.5, "a\x1bb": 1.0}]
+        figure = History(rows, title="run", place=r"proj$\x$").plot()
+        figure.savefig(tmp_path / "f.png")
+        assert self.labels(figure) == [r"$\oops$", r"a\x1bb"]
+
     def test_a_notebook_shows_the_figure_as_a_picture(self, h):
         assert h.plot()._repr_png_().startswith(b"\x89PNG")
 
