@@ -50,6 +50,10 @@ class Output:
         """Write the one JSON document of the command."""
         self.text(json_document.dumps(json_document.document(**keys)))
 
+    def line(self, text: str) -> None:
+        """Write data that is one line, whatever the names in it hold."""
+        self.text(visible(text, keep=""))
+
     def text(self, text: str) -> None:
         """Write data, made visible."""
         raise_if_stopped()
@@ -82,6 +86,10 @@ class Output:
     def complain(self, text: str) -> None:
         """Write to stderr, made visible; a stderr that is gone is nobody's problem."""
         self.complain_lines([visible(text)])
+
+    def complain_line(self, text: str) -> None:
+        """Write one line to stderr, whatever the names in it hold."""
+        self.complain_lines([visible(text, keep="")])
 
     def complain_lines(self, lines: Iterable[str]) -> None:
         """Write lines that are made visible, and perhaps colored, already."""

@@ -139,6 +139,16 @@ def test_a_word_of_the_command_line_comes_back_visible(hostile, nitro):
         assert not acting(result.output), words
 
 
+def test_a_line_break_in_the_name_of_a_file_forges_no_line(probe, nitro):
+    (probe / "experiments" / "a\nerror: forged.py").write_text("x = (")
+    (probe / "presets" / "Probe" / "b\nerror: forged.toml").write_text("[fields]\nnone = 1\n")
+    for words in (["list"], ["presets", "check"], ["show", "Probe"], ["runs", "c\nerror: forged"]):
+        result = nitro(*words)
+        assert "forged" in result.output, words
+        forged = [line for line in result.output.splitlines() if line.startswith("error: forged")]
+        assert not forged, words
+
+
 @pytest.mark.parametrize("error", [ConfigError(NAME, where=NAME, why=NAME, fix=NAME, nearest=[NAME]), ValueError(NAME)])
 def test_errors_and_warnings_are_told_on_any_stream(monkeypatch, error):
     def body():

@@ -64,7 +64,7 @@ def run(
         more = {} if metrics is None else {"split": evaluate, "metrics": metrics}
         output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts, **more)
         return ExitCode.OK
-    output.text(str(target))
+    output.line(str(target))
     epochs = ", ".join(str(epoch) for epoch in facts["epochs"])
     output.note(f"the mean of {len(facts['epochs'])} checkpoints of run {place.id}: epochs {epochs}")
     splits = _splits(place)

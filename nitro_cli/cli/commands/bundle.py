@@ -84,7 +84,7 @@ def verify(output: Output, path: BundlePath) -> int:
         output.document(path=path, ok=True, files=len(manifest["files"]))
         return ExitCode.OK
     total = sum(facts["bytes"] for facts in manifest["files"].values())
-    output.text(f"ok  {path}: {len(manifest['files'])} files, {size(total)}")
+    output.line(f"ok  {path}: {len(manifest['files'])} files, {size(total)}")
     return ExitCode.OK
 
 
@@ -119,6 +119,6 @@ def run(
             bundle=path, input=source.path, output=file.path, samples=source.samples, arrays=file.document()
         )
         return ExitCode.OK
-    output.text(str(file.path))
+    output.line(str(file.path))
     output.note(f"{source.samples} samples: {file.told()}")
     return ExitCode.OK

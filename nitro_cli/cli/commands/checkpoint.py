@@ -124,7 +124,7 @@ def verify(output: Output, path: AnyPath) -> int:
         for outcome in damaged:
             if (error := outcome.error) is not None:
                 place = f" ({error.where})" if error.where else ""
-                output.complain(f"{outcome.path}: {error.why or error.what}{place}")
+                output.complain_line(f"{outcome.path}: {error.why or error.what}{place}")
     return ExitCode.INTEGRITY if damaged else ExitCode.OK
 
 

@@ -52,7 +52,7 @@ def run(output: Output) -> int:
         output.show(table(["check", "", "found"], [[c.name, c.status, c.detail] for c in checks], fold=(2,)))
         for check in checks:
             if check.fix:
-                output.complain(f"{check.name}: {check.fix}")
+                output.complain_line(f"{check.name}: {check.fix}")
     return ExitCode.FAILED if failing else ExitCode.OK
 
 

@@ -108,7 +108,7 @@ def _tell(output: Output, path: Path, backend: str, about: dict[str, Any]) -> in
     if output.json:
         output.document(path=path, backend=backend, bytes=total, files=len(files), **about)
         return ExitCode.OK
-    output.text(str(path))
+    output.line(str(path))
     output.note(f"{backend}: {len(files)} file{'s' if len(files) > 1 else ''}, {shown_size(total)}")
     if backend == "bundle":
         output.note(f"next: nitro bundle info {path}")

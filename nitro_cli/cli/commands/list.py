@@ -32,7 +32,7 @@ def run(
         output.show(table(["experiment", "source", "presets"], cells, fold=(2,)))
     if not output.json:
         for row in broken:
-            output.complain(f"broken: {row['name']} ({_where(row)}): {row['error']}")
+            output.complain_line(f"broken: {row['name']} ({_where(row)}): {row['error']}")
     return ExitCode.FAILED if check and broken else ExitCode.OK
 
 

@@ -63,5 +63,5 @@ def run(
     if output.json:
         output.document(run=place.id, run_dir=place.root, path=target)
     else:
-        output.text(str(target))
+        output.line(str(target))
     return ExitCode.OK

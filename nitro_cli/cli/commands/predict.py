@@ -78,7 +78,7 @@ def run(
             input=source.path, output=file.path, samples=source.samples, arrays=file.document(),
         )  # fmt: skip
         return ExitCode.OK
-    output.text(str(file.path))
+    output.line(str(file.path))
     output.note(f"{source.samples} samples: {file.told()}")
     return ExitCode.OK
 

@@ -52,7 +52,7 @@ def check(
         output.document(checked=count, problems=rows)
     else:
         for problem in problems:
-            output.text(str(problem))
+            output.line(str(problem))
         output.note(f"{count} presets of {len(checked)} experiments, {len(problems) or 'no'} problems")
     return ExitCode.USAGE if problems else ExitCode.OK
 
@@ -71,7 +71,7 @@ def show(output: Output, experiment: ExperimentName, preset: PresetName) -> int:
             schedules=[{"key": key, "value": value, "origin": str(o)} for key, (value, o) in schedules.items()],
         )
         return ExitCode.OK
-    output.text(f"{ref.name} {preset}  ({preset_path(ref, preset)})")
+    output.line(f"{ref.name} {preset}  ({preset_path(ref, preset)})")
     if description:
         output.text(description)
     rows = [[name, value_text(plain_value(value)), str(origin)] for name, (value, origin) in fields.items()]
@@ -121,7 +121,7 @@ def new(
     if output.json:
         output.document(experiment=resolved.class_name, preset=name, path=path)
     else:
-        output.text(str(path))
+        output.line(str(path))
         output.note(f"next: nitro train {resolved.name} --preset {name}")
     return ExitCode.OK
 

@@ -69,5 +69,5 @@ def run(
         )  # fmt: skip
         return ExitCode.OK
     for path in paths:
-        output.text(str(path))
+        output.line(str(path))
     return ExitCode.OK

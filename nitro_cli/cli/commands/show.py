@@ -17,7 +17,7 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
 from nitro_cli.errors import ConfigError, ExitCode, ExperimentNotFoundError, RunNotFoundError
 from nitro_cli.registry import Resolved, list_presets, read_config, resolve
-from nitro_cli.text import user_path
+from nitro_cli.text import user_path, visible
 
 __all__ = ["run"]
 
@@ -39,7 +39,10 @@ def run(
         return ExitCode.OK
     width = shutil.get_terminal_size((80, 24)).columns
     head = [resolved.name, *_about(resolved).splitlines(), _source(resolved)]
-    head.append(f"preset {resolved.preset or 'none'}" + (f"; there are {', '.join(presets)}" if presets else ""))
+    head.append(
+        f"preset {resolved.preset or 'none'}"
+        + (f"; there are {visible(', '.join(presets), keep='')}" if presets else "")
+    )
     lines = configuration_lines(resolved, every_origin=origin, knobs=knobs, width=width)
     output.text("\n".join([*head, *lines]))
     return ExitCode.OK

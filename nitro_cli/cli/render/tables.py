@@ -39,7 +39,8 @@ def table(
     from rich.text import Text
 
     # As text, not strings, in which rich would read markup.
-    heading = None if title is None else Text(visible(title), style="bold")
+    above = "" if title is None else "\n" * (len(title) - len(title.lstrip("\n")))  # blank lines, asked for
+    heading = None if title is None else Text(above + visible(title[len(above) :], keep=""), style="bold")
     made = Table(box=None, pad_edge=False, header_style="bold", title=heading, title_justify="left")
     for index, name in enumerate(columns):
         made.add_column(
