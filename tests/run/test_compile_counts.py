@@ -94,7 +94,7 @@ def test_a_large_integer_field_reaches_the_program_exactly_scheduled_or_not(tmp_
 
 def test_a_field_that_is_set_on_a_live_handle_holds_from_its_next_step(tmp_path: Path) -> None:
     nitro = Nitro(Averaged(ema=None), run_dir=tmp_path)
-    before = np.asarray(nitro.params["kernel"])
+    before = np.array(nitro.params["kernel"])
     # With smoothing 1 the loss and so the gradient are 0.
     nitro.set_device(smoothing=1.0).train()
     np.testing.assert_allclose(nitro.params["kernel"], before * (1 - 1e-3 * 0.01) ** nitro.step, rtol=1e-6)
