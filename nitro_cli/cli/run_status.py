@@ -30,10 +30,10 @@ def stop_cause(summary: RunSummary) -> str | None:
     from nitro_cli.checkpoints import read_run_file
 
     try:
-        cause: str | None = read_run_file(summary.path / "run.json").get("stop_cause")
+        cause = read_run_file(summary.path / "run.json").get("stop_cause")
     except (OSError, IntegrityError):
         return None
-    return cause if cause in _ASKED else None
+    return cause if isinstance(cause, str) and cause in _ASKED else None
 
 
 def asked_text(cause: str | None) -> str | None:

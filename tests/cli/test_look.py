@@ -157,6 +157,11 @@ def test_runs_says_what_asked_for_a_stop(probe, nitro, nitro_json, trouble, caus
     assert "the checkpointer's `keep`" in result.stderr
     (run,) = nitro_json("runs")["runs"]
     assert (run["status"], run["stop_cause"]) == ("requested", cause)
+    about = probe / "runs" / "Probe" / run["id"] / "run.json"
+    whole = about.read_text()
+    about.write_text(json.dumps({**json.loads(whole), "stop_cause": [cause]}))
+    assert nitro_json("runs")["runs"][0]["stop_cause"] is None
+    about.write_text(whole)
     assert nitro("resume", "--set", "trouble=none").exit_code == 0
     (run,) = nitro_json("runs")["runs"]
     assert (run["status"], run["stop_cause"]) == ("completed", None)
