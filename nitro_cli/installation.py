@@ -12,7 +12,15 @@ from typing import Any
 
 from nitro_cli.errors import MissingExtraError
 
-__all__ = ["DISTRIBUTION", "EXTRAS", "extra_requirements", "import_extra", "nitro_version", "version_of"]
+__all__ = [
+    "DISTRIBUTION",
+    "EXTRAS",
+    "extra_requirements",
+    "import_extra",
+    "install_command",
+    "nitro_version",
+    "version_of",
+]
 
 DISTRIBUTION = "jax-nitro"
 """The name of the distribution: `nitro-cli` is another project on the public index."""
@@ -67,6 +75,14 @@ def extra_requirements(extra: str) -> tuple[str, ...]:
     return tuple(wanted.strip() for wanted, _, where in found if marker.search(where)) or EXTRAS[extra]
 
 
+def install_command(module: str) -> str | None:
+    """The command that installs what brings a top-level module, such as `pip install 'flax>=0.10.7'`; None where no
+    extra of nitro brings it.
+    """
+    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+    return None if extra is None else f"pip install {' '.join(map(shlex.quote, extra_requirements(extra)))}"
+
+
 def import_extra(module: str, *, use: str, where: str | None = None) -> Any:
     """Import a module that one of the extras brings.
 
@@ -85,9 +101,6 @@ def import_extra(module: str, *, use: str, where: str | None = None) -> Any:
     except ModuleNotFoundError as err:
         if err.name != top:
             raise
-        extra = next(extra for extra, modules in EXTRAS.items() if top in modules)
         raise MissingExtraError(
-            f"{use} needs the package {top}, which is not installed",
-            where=where,
-            fix=f"pip install {' '.join(map(shlex.quote, extra_requirements(extra)))}",
+            f"{use} needs the package {top}, which is not installed", where=where, fix=install_command(top)
         ) from err

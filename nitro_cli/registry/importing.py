@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, nearest
+from nitro_cli.installation import install_command
 from nitro_cli.registry.worker_imports import share_with_workers
 from nitro_cli.text import exception_text
 
@@ -194,7 +195,7 @@ def _import_failure(label: str, import_path: str, problem: BaseException) -> Con
     if isinstance(problem, ModuleNotFoundError) and (problem.name or "").split(".")[0] == "experiments":
         fix = "import the files of one directory relatively: from .base import Base"
     elif isinstance(problem, ModuleNotFoundError) and problem.name:
-        fix = f"install what provides {problem.name!r}"
+        fix = install_command(problem.name.split(".")[0]) or f"install what provides {problem.name!r}"
     why = exception_text(problem).rstrip(": ")
     return ConfigError(f"{label} cannot be imported", where=import_path, why=why, fix=fix)
 

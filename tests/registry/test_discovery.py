@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -170,6 +171,16 @@ def test_an_import_that_raises_is_an_error_with_its_cause(cwd, body):
         find_experiment("A", cwd).load()
     assert caught.value.__cause__ is not None
     assert "a.py" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("module", "fix"), [("trackio.absent", r"pip install '?trackio"), ("made_up_library", "install what provides")]
+)
+def test_a_library_that_an_experiment_lacks_is_named_as_pip_takes_it_where_nitro_knows_it(cwd, module, fix):
+    local(cwd, "a.py", f"import {module}\n" + one("A"))
+    with pytest.raises(ConfigError) as caught:
+        find_experiment("A", cwd).load()
+    assert re.match(fix, caught.value.fix)
 
 
 def test_an_import_of_the_directory_by_its_name_is_told_to_be_relative(cwd, install):
