@@ -204,7 +204,8 @@ def _batch_count(source: Any, where: str) -> int:
             f"the source ({kind}) has no length",
             where=where,
             why="the number of batches fixes the schedules' horizon and the progress display at setup",
-            fix="define __len__ as the number of batches of an epoch, or give it: WithLength(source, batches)",
+            fix="define __len__ as the number of batches of an epoch, or give it: "
+            "nitro_cli.data.WithLength(source, batches)",
         ) from error
     if batches == 0:
         raise DataError(

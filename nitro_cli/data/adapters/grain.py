@@ -78,7 +78,7 @@ class GrainIterBatches:
                 f"the Grain source ({kind}) has no length",
                 where=f"split `{name}`",
                 why="the number of batches of an epoch fixes the schedules' horizon at setup",
-                fix="return the batched grain.MapDataset itself, or WithLength(source, batches)",
+                fix="return the batched grain.MapDataset itself, or nitro_cli.data.WithLength(source, batches)",
             )
         self._dataset = dataset
         self._batches = batches

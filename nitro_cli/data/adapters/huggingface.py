@@ -22,7 +22,7 @@ def refuse_rows(name: str, dataset: Any) -> NoReturn:
     raise DataError(
         f"the split is a Hugging Face dataset of {len(dataset)} rows, not of batches",
         where=f"split `{name}`",
-        fix="return HuggingFaceBatches(dataset, batch_size, shuffle=..., drop_last=...)",
+        fix="return nitro_cli.data.HuggingFaceBatches(dataset, batch_size, shuffle=..., drop_last=...)",
     )
 
 
@@ -59,7 +59,8 @@ class HuggingFaceBatches:
             raise DataError(
                 f"{type(dataset).__name__} is no map-style Hugging Face dataset",
                 where="HuggingFaceBatches(dataset)",
-                fix="return WithLength(dataset.with_format('numpy').batch(batch_size), batches) for a streamed one",
+                fix="for a streamed one return "
+                "nitro_cli.data.WithLength(dataset.with_format('numpy').batch(batch_size), batches)",
             )
         self._dataset = dataset if getattr(dataset, "format", {}).get("type") else dataset.with_format("numpy")
         self.batch_size = batch_size

@@ -38,7 +38,7 @@ class TensorFlowBatches:
                     where=f"split `{name}`",
                     why=str(error),
                     fix="leave out .repeat(), state it with tf.data.experimental.assert_cardinality, "
-                    "or return WithLength(dataset, batches)",
+                    "or return nitro_cli.data.WithLength(dataset, batches)",
                 ) from error
             self._cut = False
         else:

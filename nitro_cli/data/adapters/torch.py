@@ -48,7 +48,7 @@ def torch_batches(name: str, loader: Any, batches: int | None) -> TorchMapBatche
                 "the DataLoader has no length, since its dataset has none",
                 where=f"split `{name}`",
                 why="the number of batches of an epoch fixes the schedules' horizon at setup",
-                fix="define __len__ on the dataset, or return WithLength(loader, batches)",
+                fix="define __len__ on the dataset, or return nitro_cli.data.WithLength(loader, batches)",
             ) from error
     if isinstance(loader.dataset, IterableDataset):
         return TorchIterableBatches(name, loader, batches)
