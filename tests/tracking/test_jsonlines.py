@@ -182,3 +182,29 @@ def test_values_json_has_not_are_written_so_that_any_reader_can_read_them(tmp_pa
         "e": [1, 2],
         "nonfinite": {"a": "nan", "c[1]": "inf"},
     }
+
+
+def test_a_name_that_is_no_utf8_is_written_so_that_it_is_read_back(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    written(tmp_path / "m.jsonl", {name: 1, "é": "ä"})
+    text = (tmp_path / "m.jsonl").read_bytes().decode("utf-8")
+    assert "caf\\udce9" in text
+    assert "é" in text
+    assert read_jsonl(tmp_path / "m.jsonl") == [{name: 1, "é": "ä"}]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_a_file_that_is_no_plain_one_is_refused_and_not_waited_for(tmp_path, kind):
+    path = tmp_path / "m.jsonl"
+    (tmp_path / "thesis").write_text("years")
+    make = {
+        "link": lambda: path.symlink_to(tmp_path / "thesis"),
+        "pipe": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+    }
+    make[kind]()
+    with pytest.raises(IntegrityError, match="no plain file"):
+        JsonLinesWriter(path).write({"i": 0})
+    with pytest.raises(IntegrityError, match="no plain file"):
+        truncate_to(path, 0)
+    assert (tmp_path / "thesis").read_text() == "years"
