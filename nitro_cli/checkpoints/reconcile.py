@@ -50,7 +50,9 @@ def with_disk(root: Path, manifest: Manifest, run: str) -> Manifest:
     names = present_names(root, {run})[run]
     listed = manifest.of_run(run)
     info = manifest.runs.get(run) or run_info_from_disk(root, run)
-    doomed = {path.rsplit("/", 1)[-1] for path in info.displaced if path.startswith(f"{run}/")}
+    # One run may have displaced checkpoints of another (`scope="dir"`).
+    displaced = {path for other in manifest.runs.values() for path in other.displaced}
+    doomed = {path.rsplit("/", 1)[-1] for path in displaced if path.startswith(f"{run}/")}
     unlisted = names - {entry.name for entry in listed} - doomed
     adopted: list[ManifestEntry] = []
     for name in sorted(unlisted):

@@ -182,6 +182,20 @@ def test_a_record_that_was_published_and_not_listed_is_adopted_by_a_resume_whate
     assert [entry.epoch for entry in read_manifest(root).entries] == [1, 2, 3, 4]
 
 
+def test_what_another_run_displaced_and_could_not_delete_any_more_is_not_adopted(root: Path, make_run: Any) -> None:
+    (first,) = runs(root)
+    other = make_run(root, [1.0])
+    document = json.loads((root / "manifest.json").read_text())
+    gone = document["entries"].pop(0)
+    document["runs"][other]["displaced"] = [gone["path"]]
+    (root / "manifest.json").write_bytes(seal(json.dumps({**document, "sha256": BLANK_DIGEST})))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resolve_source((first.id, "best"), root).score == 0.4074
+    RunStore.reopen(root, other, **RULE).close()
+    assert not (root / gone["path"]).exists()
+
+
 def displaced(root: Path, *paths: str) -> None:
     """A manifest that says of its run that these were displaced, sealed as nitro would."""
     document = json.loads((root / "manifest.json").read_text())
