@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -49,18 +50,14 @@ def _wrong(why: str) -> PydanticCustomError:
     return PydanticCustomError("place", "{why}", {"why": why})
 
 
-def _is_place(text: str) -> str:
-    problem = place_problem(text)
-    if problem is not None:
-        raise _wrong(f"The path {problem}")
-    return text
+def _path(problem_of: Callable[[str], str | None]) -> AfterValidator:
+    def check(text: str) -> str:
+        problem = problem_of(text)
+        if problem is not None:
+            raise _wrong(f"The path {problem}")
+        return text
 
-
-def _is_relative(text: str) -> str:
-    problem = relative_problem(text)
-    if problem is not None:
-        raise _wrong(f"The path {problem}")
-    return text
+    return AfterValidator(check)
 
 
 def _like(pattern: re.Pattern[str], what: str) -> AfterValidator:
@@ -79,7 +76,7 @@ def _is_shape(shape: list[int]) -> list[int]:
     return shape
 
 
-Place = Annotated[Name, AfterValidator(_is_place)]
+Place = Annotated[Name, _path(place_problem)]
 """Where a checkpoint lies in a directory of runs: `<run>/checkpoints/<name>`."""
 
 RunId = Annotated[str, _like(RUN_ID, "the id of a run")]
@@ -88,7 +85,6 @@ Time = Annotated[float, Field(ge=0, lt=253402300800)]
 
 Mode = Literal["min", "max"]
 Shape = Annotated[list[Count], Field(max_length=_MOST_AXES), AfterValidator(_is_shape)]
-Dtype = Annotated[str, _like(_DTYPE, "the dtype of an array")]
 Nonfinite = Literal["nan", "inf", "-inf"]
 
 
@@ -249,11 +245,7 @@ class RecordDocument(Document):
     entry: dict[Name, Any]
     meta: dict[str, Any]
     leaves: dict[Name, LeafDocument]
-    files: dict[Annotated[Name, AfterValidator(_is_relative)], _FileDocument]
-
-
-Float = Annotated[float, Field()]
-"""A real number; here NaN and infinities are values."""
+    files: dict[Annotated[Name, _path(relative_problem)], _FileDocument]
 
 
 class _Experiment(Document):
@@ -262,7 +254,7 @@ class _Experiment(Document):
 
 
 class _EpochLoss(Document):
-    sum: Float
+    sum: float
     count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -301,7 +293,7 @@ class _Plateau(Document):
     metric: Name
     mode: Mode
     scale: Number
-    best: Float | None
+    best: float | None
     bad_epochs: Count
     cooldown_left: Count
     reductions: Count = 0
@@ -321,7 +313,7 @@ class StopCounters(Document):
 
     metric: Name
     mode: Mode
-    best: Float | None
+    best: float | None
     wait: Count
 
 
@@ -381,7 +373,7 @@ class RecordMeta(Document):
     total_steps: Count | None = None
     log_bytes: dict[Name, Count] | None = None
     derived: dict[Name, Any] | None = None
-    metrics: dict[Name, Float] | None = None
+    metrics: dict[Name, float] | None = None
     history: list[HistoryRow] = Field(default_factory=list)
     rules: _Rules = Field(default_factory=_Rules)
     logger: _LoggerFacts | None = None
