@@ -26,7 +26,7 @@ __all__ = ["read_arrays", "write_arrays"]
 _T = TypeVar("_T")
 _THREAD_SECONDS = 30.0
 _PLAIN = re.compile(r"[\w ./=,+@-]*")
-_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
+_DESCRIPTORS = "/proc/self/fd"
 
 
 def write_arrays(directory: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -105,15 +105,22 @@ def _plainly_named(directory: Path) -> Iterator[str]:
     """A path of the directory in which no character has a meaning for orbax or TensorStore.
 
     Orbax looks for its files by a glob pattern, in which `[v2]` is a set of characters, and TensorStore reads paths as
-    those of a URL, in which a backslash separates. A directory below such a name is reached through a link.
+    those of a URL, in which a backslash separates. The directory is reached by its
+    descriptor where the system has paths for those, and by a link below such a name where it has none.
     """
     path = os.path.abspath(directory)
+    if os.path.isdir(_DESCRIPTORS):
+        # The directory itself, wherever it is moved: TensorStore would make the folders of a path anew.
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            yield f"{_DESCRIPTORS}/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
     if _PLAIN.fullmatch(path):
         yield path
         return
-    folders = (tempfile.gettempdir(), *_TEMPORARY)
-    folder = next((f for f in folders if _PLAIN.fullmatch(f) and os.access(f, os.W_OK)), None)
-    with tempfile.TemporaryDirectory(prefix="nitro-", dir=folder) as holder:
+    with tempfile.TemporaryDirectory(prefix="nitro-") as holder:
         link = os.path.join(holder, "store")
         os.symlink(path, link)
         yield link

@@ -78,7 +78,12 @@ def write_record(
         StorageError: the disk is full, read-only or failing; nothing is left at `path`.
     """
     prepared = prepare_record(meta, arrays, entry or {})
-    return commit_record(user_path(path), prepared, sleep=sleep)
+    final = user_path(path)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, "the checkpoint could not be written", final) from error
+    return commit_record(final, prepared, sleep=sleep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def prepare_record(meta: Mapping[str, Any], arrays: Mapping[str, Any], entry: Ma
 
 
 def commit_record(final: Path, prepared: PreparedRecord, *, sleep: Callable[[float], None] | None = None) -> Path:
-    """Write a prepared record to `final`; arguments, result and errors as `write_record`."""
+    """Write a prepared record to `final`, whose folder is there; arguments, result and errors as `write_record`."""
     if os.path.lexists(final):
         raise ConfigError(
             "the checkpoint would overwrite what is there",
@@ -129,7 +134,6 @@ def commit_record(final: Path, prepared: PreparedRecord, *, sleep: Callable[[flo
         )
 
     def attempt() -> None:
-        final.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(final)
         try:
             _stage(temporary, prepared.document, prepared.stored)

@@ -17,6 +17,7 @@ from nitro_cli.errors import ConfigError, IntegrityError, NitroError, NitroWarni
 
 from .disk import check_disk
 from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
+from .held_directory import HeldDirectory
 from .locks import RunLock, run_is_locked
 from .manifest import MANIFEST_FILE, load_manifest, update_manifest
 from .names import CHECKPOINTS, RUN_ID, contained_path
@@ -70,6 +71,11 @@ class RunStore:
         self._writer = BackgroundWriter(f"nitro-checkpoint-{info.id}")
         self._closed = False
         self._counted = info.sequence
+        try:
+            self._held = HeldDirectory(self.path)
+        except OSError as error:
+            lock.release()
+            raise storage_error(error, "the run's directory cannot be opened", self.path) from error
 
     @classmethod
     def create(
@@ -198,6 +204,14 @@ class RunStore:
             return None
         return best_entry(self.entries, self._retention.metric, self._retention.mode)
 
+    def check_in_place(self) -> None:
+        """Check that the run's directory is the one that the run began in.
+
+        Raises:
+            StorageError: it was moved, removed or replaced.
+        """
+        self._held.check()
+
     def admits(self, epoch: int, score: float | None, *, step: int = 0) -> bool:
         """Whether some selector would keep a checkpoint of this epoch with this score.
 
@@ -256,6 +270,7 @@ class RunStore:
         if self._closed:
             raise ConfigError("the run's store is closed", where=str(self.path))
         self.wait()
+        self._held.check()
         path = new_record_path(self.path, name, resume_point)
         entry = self._entry(f"{self.id}/{CHECKPOINTS}/{path.name}", epoch, step, score, resume_point=resume_point)
         if metric is not None and entry.score is not None:
@@ -291,11 +306,15 @@ class RunStore:
 
     def _commit(self, write: Callable[..., object], prepared: PreparedRecord, entry: ManifestEntry) -> None:
         """The background part of a save: record, then manifest, then deletion."""
+        self._held.check()
         # A manifest that cannot be read stops the run when it is to be written; the record is whole before that.
         with contextlib.suppress(NitroError):
             self._counted = max(self._counted, load_manifest(self.root).counted)
         entry = replace(entry, sequence=self._counted + 1)
-        write(prepared=prepared.with_entry({"sequence": entry.sequence}), sleep=self._sleep)
+        try:
+            write(prepared=prepared.with_entry({"sequence": entry.sequence}), sleep=self._sleep)
+        finally:
+            self._held.check()
         fresh: tuple[str, ...] = ()
         failure: Exception | None = None
 
@@ -352,6 +371,7 @@ class RunStore:
             ConfigError: a value has no JSON form.
             StorageError: it cannot be written.
         """
+        self._held.check()
         write_run_file(self.path / RUN_FILE, {"status": "running", **document}, sleep=self._sleep)
 
     def set_status(self, status: str) -> None:
@@ -363,6 +383,7 @@ class RunStore:
         Raises:
             StorageError: it cannot be written.
         """
+        self._held.check()
 
         def change(old: Manifest) -> Manifest:
             info = old.runs.get(self.id, self._info)
@@ -391,6 +412,7 @@ class RunStore:
         try:
             self._writer.wait()
         finally:
+            self._held.close()
             self._lock.release()
 
     def discard(self) -> None:
@@ -403,10 +425,12 @@ class RunStore:
         with contextlib.suppress(NitroError):
             self._writer.wait()
         try:
+            self._held.check()
             update_manifest(self.root, lambda old: old.without_run(self.id), sleep=self._sleep)
             self._lock.release()
             shutil.rmtree(self.path)
         except OSError as error:
             raise storage_error(error, "the failed run could not be removed", self.path) from error
         finally:
+            self._held.close()
             self._lock.release()

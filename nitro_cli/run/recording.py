@@ -190,6 +190,15 @@ class Recorder:
             self.write_run_json(nitro)
             self.configured = True
 
+    def check_in_place(self) -> None:
+        """Check, before something is written by its path, that the run's directory is where it was.
+
+        Raises:
+            StorageError: it was moved, removed or replaced.
+        """
+        if isinstance(self.store, RunStore):
+            self.store.check_in_place()
+
     def write_run_json(self, nitro: Nitro) -> None:
         """Write provenance, environment and the setup report as they are now."""
         document = {

@@ -251,6 +251,7 @@ class TrainingSession:
         self._check_monitor(metrics)
         self._unproven = False
         step = nitro.step
+        recorder.check_in_place()
         if recorder.logger is not None:
             if metrics:
                 self.log_metrics(
