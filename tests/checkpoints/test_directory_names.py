@@ -44,14 +44,14 @@ def test_a_record_whose_arrays_do_not_open_again_is_not_published(
 ) -> None:
     from orbax.checkpoint import PyTreeCheckpointHandler
 
-    real = PyTreeCheckpointHandler.metadata
+    real = PyTreeCheckpointHandler.finalize
 
-    def cut(self: object, place: object) -> object:
-        found = dict(real(self, place))
-        found.popitem()
-        return found
+    def finalize_and_lose(self: object, place: Path) -> None:
+        real(self, place)
+        for file in Path(place).rglob("manifest.ocdbt"):
+            file.unlink()
 
-    monkeypatch.setattr(PyTreeCheckpointHandler, "metadata", cut)
+    monkeypatch.setattr(PyTreeCheckpointHandler, "finalize", finalize_and_lose)
     with pytest.raises(StorageError, match="could not be written") as caught:
         write_record(tmp_path / "record", {}, {"params/w": np.zeros(3, np.float32)})
     assert "is not there" in str(caught.value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,10 @@ def other_steps() -> dict[str, Any]:
 def resumed() -> dict[str, Any]:
     found: dict[str, Any] = {}
     whole = trained("whole", n_devs=4)
+    for devices in (1, 4):
+        trained(f"half-{devices}", n_devs=devices, max_epochs=1)
     for name, first, second in (("4 to 1", 4, 1), ("1 to 4", 1, 4), ("4 to 4", 4, 4)):
-        root = ROOT / name.replace(" ", "-")
-        Nitro(Quick(run_dir=root, n_devs=first, max_epochs=1)).train()
+        root = shutil.copytree(ROOT / f"half-{first}", ROOT / name.replace(" ", "-"))
         again = Nitro(Quick(run_dir=root, n_devs=second), resume=("latest", "latest")).train()
         found[name] = [difference(again.params, whole.params), same(again.carry, whole.carry), again.step, whole.step]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from pathlib import Path
 
@@ -28,12 +29,13 @@ def test_handles_of_one_program_trained_one_after_another_cost_nothing_for_good(
         handle.predict({"x": np.ones((3, 6), np.float32)})
         return weakref.ref(handle)
 
-    for _ in range(2):
-        train()
-    traces, objects = live()
-    dropped = [train() for _ in range(5)]
-    after = live()
-    assert [handle() for handle in dropped] == [None] * 5
-    # Before: 290 traces and 6,000 objects a handle.
-    assert after[0] == traces
-    assert after[1] - objects < 250
+    train()
+    counts = []
+    for _ in range(3):
+        dropped = [train(), train()]
+        counts.append(live())
+        assert [handle() for handle in dropped] == [None, None]
+    # Before: 290 traces and 6,000 objects a handle. What is made once, here or by a thread of an earlier test, may fall
+    # into one of the intervals.
+    assert counts[0][0] == counts[1][0] == counts[2][0]
+    assert min(later - earlier for (_, earlier), (_, later) in itertools.pairwise(counts)) < 50
