@@ -98,6 +98,6 @@ def test_ctrl_c_exits_130_and_says_that_the_state_is_saved(folder: Path, command
 
 
 def test_another_directory_reaches_the_same_run(folder: Path, whole: Path, document: Any, tmp_path: Path) -> None:
-    there = document("validate", whole, cwd=tmp_path)
+    there = document("validate", whole, "--experiment", f"{folder / 'story.py'}:Story", cwd=tmp_path)
     assert there["metrics"]["acc"] == max(row["acc"] for row in last_record(whole).meta["history"])
     assert list(tmp_path.iterdir()) == []
