@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import lzma
+import math
 import os
 import shutil
+import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +22,9 @@ from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.errors import ConfigError, DataError, NotFoundError, StorageError, nearest
 
 __all__ = ["InputFields", "OutputFile"]
+
+_PART = 1 << 26
+"""Bytes that are read at once."""
 
 
 class InputFields:
@@ -33,9 +41,7 @@ class InputFields:
     """
 
     def __init__(self, path: Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
-        if not path.is_file():
-            beside = [p.name for p in path.parent.glob("*.np[yz]")] if path.parent.is_dir() else []
-            raise NotFoundError(f"there is no file {path}", nearest=nearest(path.name, beside))
+        _check_regular(path)
         self.path = path
         self._single = path.suffix == ".npy"
         held = self._names()
@@ -83,18 +89,16 @@ class InputFields:
     def _names(self) -> tuple[str, ...]:
         if self._single:
             return ()
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
-        except zipfile.BadZipFile as error:
-            raise DataError(f"{self.path.name} is no .npz file", where=str(self.path), why=str(error)) from error
+        with _readable(self.path, f"{self.path.name} is no .npz file"), zipfile.ZipFile(self.path) as archive:
+            return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
 
     def open(self, name: str) -> Any:
         """The stream of one field's array, at its header."""
-        if self._single:
-            return open(self.path, "rb")
-        with zipfile.ZipFile(self.path) as archive:
-            return archive.open(f"{name}.npy")
+        with _readable(f"{self.path}: {name}"):
+            if self._single:
+                return open(self.path, "rb")
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.open(f"{name}.npy")
 
     def _shape(self, name: str) -> tuple[int, ...]:
         with self.open(name) as stream:
@@ -110,11 +114,11 @@ class _RowReader:
         self._stream = source.open(name)
         shape, fortran, self._dtype = _header(self._stream, self._where)
         self._row = shape[1:]
-        self._row_bytes = int(np.prod(self._row, dtype=np.int64)) * self._dtype.itemsize
+        self._row_bytes = math.prod(self._row) * self._dtype.itemsize
         self._whole: np.ndarray | None = None
         if fortran and len(shape) > 1:  # rows are not contiguous: this one array is read whole
             flat = self._exactly(shape[0] * self._row_bytes)
-            self._whole = np.frombuffer(flat, self._dtype).reshape(shape, order="F")
+            self._whole = _native(np.frombuffer(flat, self._dtype)).reshape(shape, order="F")
         self._at = 0
 
     def rows(self, count: int) -> np.ndarray:
@@ -123,14 +127,18 @@ class _RowReader:
             self._at += count
             return np.ascontiguousarray(self._whole[self._at - count : self._at])
         data = self._exactly(count * self._row_bytes)
-        return np.frombuffer(data, self._dtype).reshape(count, *self._row)
+        return _native(np.frombuffer(data, self._dtype)).reshape(count, *self._row)
 
     def _exactly(self, size: int) -> bytes:
-        data: bytes = self._stream.read(size)
-        if len(data) != size:
-            raise DataError(
-                "the file ends inside its array", where=self._where, why=f"{size - len(data)} bytes are missing"
-            )
+        with _readable(self._where):
+            # In parts, so that a header that promises more than there is does not ask for the memory.
+            parts = []
+            while size > 0 and (part := self._stream.read(min(size, _PART))):
+                parts.append(part)
+                size -= len(part)
+        data = b"".join(parts)
+        if size:
+            raise DataError("the file ends inside its array", where=self._where, why=f"{size} bytes are missing")
         return data
 
     def close(self) -> None:
@@ -140,11 +148,17 @@ class _RowReader:
 
 def _header(stream: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-    except ValueError as error:
-        raise DataError("this is no numpy array", where=where, why=str(error)) from error
+        with _readable(where):
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(stream)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
+        # numpy reads the header as a Python literal, which may be any text.
+        raise DataError(
+            "this is no numpy array", where=where, why=(str(error) or type(error).__name__)[:300]
+        ) from error
+    if not all(type(size) is int and 0 <= size < 2**48 for size in shape) or math.prod(shape) >= 2**60:
+        raise DataError("no array has this shape", where=where, why=str(shape)[:300])
     if dtype.hasobject:
         raise DataError("the array holds Python objects", where=where, why="reading them would run code from the file")
     if dtype.kind == "V":
@@ -155,6 +169,42 @@ def _header(stream: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[An
             fix="save it as float32: array.astype(numpy.float32)",
         )
     return shape, fortran, dtype
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """The array in this machine's byte order, which JAX takes alone: files may hold `>f4`."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse what is no file: a pipe would be waited for.
+
+    Raises:
+        NotFoundError: there is none.
+        DataError: it is something else, or its name cannot be one.
+    """
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        beside = [p.name for p in path.parent.glob("*.np[yz]")] if path.parent.is_dir() else []
+        raise NotFoundError(f"there is no file {path}", nearest=nearest(path.name, beside)) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise DataError("the input cannot be read", where=str(path)[:300], why=why) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError("the input is no regular file", where=str(path), fix="give an .npz or .npy file")
+
+
+@contextlib.contextmanager
+def _readable(where: Path | str, what: str = "the input cannot be read") -> Iterator[None]:
+    """While inside, what zipfile raises of a damaged, encrypted or unknown archive is an error of the data."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, OSError) as error:
+        raise DataError(what, where=str(where), why=str(error) or type(error).__name__) from error
+    except RuntimeError as error:  # zipfile's word for an encrypted file
+        fix = "save it without a password" if "encrypted" in str(error) else None
+        raise DataError(what, where=str(where), why=str(error), fix=fix) from error
 
 
 class OutputFile:

@@ -10,9 +10,12 @@ installed:
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import math
+import os
+import stat
 import struct
 import warnings
 from datetime import date
@@ -121,9 +124,16 @@ def bundle_info(path: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     root = Path(path).expanduser()
     manifest = read_manifest(root)
     try:
-        return manifest, json.loads(inside(root, PROVENANCE).read_text())
+        return manifest, _provenance(root)
     except (OSError, ValueError) as error:
         raise DamagedBundleError(f"{root / PROVENANCE} cannot be read: {error}") from None
+
+
+def _provenance(root: Path) -> dict[str, Any]:
+    found = parse_json(read_file(inside(root, PROVENANCE)))
+    if not isinstance(found, dict):
+        raise ValueError("it is no table of entries")
+    return found
 
 
 class Bundle:
@@ -138,7 +148,7 @@ class Bundle:
     def __init__(self, path: Path, manifest: dict[str, Any], postprocess: Any) -> None:
         self.path = path
         self.manifest = manifest
-        self.provenance = json.loads(inside(path, PROVENANCE).read_text())
+        self.provenance = bundle_info(path)[1]
         self._postprocess = postprocess
         self._weights = read_safetensors(inside(path, manifest["weights"]))
         self._call = self._program()
@@ -220,12 +230,12 @@ def open_program(root: Path, manifest: dict[str, Any], key: str, by_hand: bool =
     entry = manifest["programs"][key]
     try:
         if not by_hand:
-            return export.deserialize(bytearray(inside(root, entry["serialized"]).read_bytes()))
+            return export.deserialize(bytearray(read_file(inside(root, entry["serialized"]))))
     except ImportError:
         pass
     except Exception as error:
         raise BundleError(f"{entry['serialized']} of {root} cannot be read by this jax: {error}") from error
-    return _put_together(root, manifest, key, inside(root, entry["module"]).read_bytes())
+    return _put_together(root, manifest, key, read_file(inside(root, entry["module"])))
 
 
 def _put_together(root: Path, manifest: dict[str, Any], key: str, module: bytes) -> Any:
@@ -295,26 +305,110 @@ def check_client(returned: Any, specs: Any, batch: int) -> None:
 def read_manifest(root: Path) -> dict[str, Any]:
     """The manifest of a bundle, its format checked."""
     try:
-        manifest = json.loads((root / MANIFEST).read_text())
-    except FileNotFoundError:
+        manifest = parse_json(read_file(root / MANIFEST))
+    except (FileNotFoundError, NotADirectoryError):
         raise NoBundleError(f"{root} is no bundle: it has no {MANIFEST}") from None
     except (ValueError, OSError) as error:
         raise DamagedBundleError(f"{root / MANIFEST} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "nitro-bundle":
         raise DamagedBundleError(f"{root / MANIFEST} is no manifest of a bundle")
-    if not isinstance(manifest.get("format"), int):
+    if type(manifest.get("format")) is not int or manifest["format"] < 1:
         raise DamagedBundleError(f"{root / MANIFEST} names no format")
     if manifest["format"] > FORMAT:
         raise BundleError(
             f"the bundle has format {manifest['format']} (nitro {manifest.get('nitro')}), this loader reads {FORMAT}"
         )
+    problem = _manifest_problem(manifest)
+    if problem is not None:
+        raise DamagedBundleError(f"{root / MANIFEST} is not as an export writes it: {problem}")
     return manifest
+
+
+def read_file(path: Path) -> bytes:
+    """What a regular file holds; a link is refused, and so are pipes and devices, which would be waited for."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return file.read()
+
+
+def parse_json(content: bytes) -> Any:
+    """JSON in UTF-8; a number that is not finite or has more digits than Python reads is a ValueError, as is depth."""
+    try:
+        return json.loads(content.decode(), parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _manifest_problem(manifest: dict[str, Any]) -> "str | None":
+    """What in a manifest has another form than an export gives it; None when nothing has."""
+    for key in ("nitro", "jax", "exported_at", "valid_until", "weights"):
+        if not _is_text(manifest.get(key)):
+            return f"`{key}` is no text"
+    for key in ("postprocess", "patch"):
+        if manifest.get(key, "") is not None and not _is_text(manifest.get(key)):
+            return f"`{key}` is no text"
+    try:
+        date.fromisoformat(manifest["valid_until"])
+    except ValueError:
+        return "`valid_until` is no date"
+    platforms, sizes = manifest.get("platforms"), manifest.get("batch_sizes")
+    if not isinstance(platforms, list) or not all(map(_is_text, platforms)):
+        return "`platforms` is no list of texts"
+    if not isinstance(sizes, list) or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
+        return "`batch_sizes` is no list of sizes"
+    for key in ("inputs", "outputs", "client_inputs", "client_outputs"):
+        specs = manifest.get(key)
+        if not isinstance(specs, list) or not specs or not all(map(_is_spec, specs)):
+            return f"`{key}` is no list of tensors with name, dtype and shape"
+    files, programs = manifest.get("files"), manifest.get("programs")
+    if not isinstance(files, dict) or not all(_is_text(name) and _is_file(facts) for name, facts in files.items()):
+        return "`files` is no table of sizes and digests"
+    if not isinstance(programs, dict) or not programs:
+        return "`programs` is no table of programs"
+    for name, entry in programs.items():
+        if name != "any" and not (name.isascii() and name.isdecimal() and 0 < int(name[:10]) < 2**31):
+            return f"`programs` holds {name[:40]!r}, which is neither `any` nor a batch size"
+        if not isinstance(entry, dict) or not all(_is_text(entry.get(part)) for part in ("serialized", "module")):
+            return f"`programs` names no files for {name}"
+        if not isinstance(entry.get("facts"), dict):
+            return f"`programs` has no facts for {name}"
+    return None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 4096 and "\0" not in value
+
+
+def _is_spec(spec: Any) -> bool:
+    if not isinstance(spec, dict) or not _is_text(spec.get("name")) or not _is_text(spec.get("dtype")):
+        return False
+    shape = spec.get("shape")
+    if (
+        not isinstance(shape, list)
+        or not 0 < len(shape) <= 64
+        or spec["dtype"] not in (*_DTYPES.values(), "complex64", "complex128")
+    ):
+        return False
+    return all(size is None or (type(size) is int and 0 < size < 2**48) for size in shape)
+
+
+def _is_file(facts: Any) -> bool:
+    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), str):
+        return False
+    return type(facts.get("bytes")) is int and facts["bytes"] >= 0
 
 
 def inside(root: Path, name: str) -> Path:
     """The path of a file of the bundle; one that leads outside is refused, links included."""
     pure = PurePosixPath(name)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in name:
+    if pure.is_absolute() or ".." in pure.parts or "\\" in name or max(map(len, pure.parts), default=0) > 255:
         raise DamagedBundleError(f"{name!r} leads outside the bundle {root}")
     path = root / pure
     if not path.resolve().is_relative_to(root.resolve()):
@@ -335,9 +429,12 @@ def verify(root: Path, manifest: dict[str, Any]) -> None:
             raise DamagedBundleError(f"{name} of the bundle {root} has no digest in its {MANIFEST}")
     for name, facts in manifest["files"].items():
         path = inside(root, name)
-        if not path.is_file():
-            raise DamagedBundleError(f"{name} is missing from the bundle {root}")
-        data = path.read_bytes()
+        try:
+            data = read_file(path)
+        except FileNotFoundError:
+            raise DamagedBundleError(f"{name} is missing from the bundle {root}") from None
+        except OSError as error:
+            raise DamagedBundleError(f"{name} of the bundle {root} cannot be read: {error.strerror}") from None
         if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
             raise DamagedBundleError(f"{name} of the bundle {root} is not the file that was exported")
 
@@ -349,27 +446,40 @@ def seal(manifest: dict[str, Any]) -> str:
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file: an 8-byte header length, a JSON header, raw little-endian data."""
-    data = path.read_bytes()
+    data = read_file(path)
     if len(data) < 8:
         raise DamagedBundleError(f"{path} is no safetensors file")
     (length,) = struct.unpack("<Q", data[:8])
     if length > len(data) - 8:
         raise DamagedBundleError(f"{path} is truncated")
     try:
-        header = json.loads(data[8 : 8 + length])
+        header = parse_json(data[8 : 8 + length])
     except ValueError:
         raise DamagedBundleError(f"{path} is no safetensors file") from None
+    if not isinstance(header, dict):
+        raise DamagedBundleError(f"{path} is no safetensors file")
     body = memoryview(data)[8 + length :]
     arrays = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
+        if not _is_entry(entry):
+            raise DamagedBundleError(f"{path}: {name[:100]} has no dtype, shape and place")
         start, end = entry["data_offsets"]
         dtype = _dtype(entry["dtype"])
         if not 0 <= start <= end <= len(body) or end - start != dtype.itemsize * math.prod(entry["shape"]):
             raise DamagedBundleError(f"{path}: {name} does not fit its data")
         arrays[name] = np.frombuffer(body[start:end], dtype=dtype).reshape(entry["shape"])
     return arrays
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        return False
+    shape, place = entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(shape, list) or not isinstance(place, list) or len(place) != 2 or len(shape) > 64:
+        return False
+    return all(type(size) is int and 0 <= size < 2**48 for size in [*shape, *place])
 
 
 def _dtype(name: str) -> Any:
@@ -388,5 +498,5 @@ def _named_dtype(name: str) -> Any:
 
 def _postprocess(path: Path) -> Any:
     scope: dict[str, Any] = {"__name__": "postprocess", "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), scope)
+    exec(compile(read_file(path), str(path), "exec"), scope)
     return scope["postprocess"]

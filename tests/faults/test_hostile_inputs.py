@@ -1,0 +1,202 @@
+"""Files from somebody else, given to predict and to bundles: an error that names file and place, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nitro_cli import Nitro
+from nitro_cli.cli.prediction_files import InputFields
+from nitro_cli.errors import DataError, NitroError, NotFoundError
+from nitro_cli.export import BundleError, DamagedBundleError, bundle_info, load, load_bundle, verify_bundle
+from tests.export.served import Scores
+
+
+def npy(header: bytes, data: bytes = b"") -> bytes:
+    padded = header + b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + data
+
+
+HEADERS = {
+    "pickled": b"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+    "a list": b"[1, 2, 3]",
+    "no shape": b"{'descr': '<f4', 'fortran_order': False}",
+    "huge": b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1099511627776)}",
+    "huge fortran": b"{'descr': '<f4', 'fortran_order': True, 'shape': (1099511627776, 1099511627776)}",
+    "longer than the file": b"{'descr': '<f4', 'fortran_order': False, 'shape': (1073741824, 100)}",
+    "negative": b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2)}",
+    "a bool": b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 2)}",
+    "deep": b"{'descr': '<f4', 'fortran_order': False, 'shape': " + b"(" * 3000 + b")" * 3000 + b"}",
+    "no dtype": b"{'descr': 'nonsense', 'fortran_order': False, 'shape': (1,)}",
+    "a call": b"__import__('os').system('touch ran')",
+    "no literal": b"\xff\xfe\x00",
+}
+
+
+def archive(path: Path, content: bytes, **words: Any) -> Path:
+    with zipfile.ZipFile(path, "w", **words) as made:
+        made.writestr("x.npy", content)
+    return path
+
+
+def read(path: Path) -> list[dict[str, np.ndarray]]:
+    return list(InputFields(path, ["x"]).batches(2))
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+@pytest.mark.parametrize("header", sorted(HEADERS))
+def test_an_array_that_no_array_is_is_refused_by_file_and_field(tmp_path: Path, header: str, kind: str) -> None:
+    path = tmp_path / f"data.{kind}"
+    content = npy(HEADERS[header], b"\0" * 64)
+    _ = archive(path, content) if kind == "npz" else path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read(path)
+    assert str(caught.value.where).startswith(str(path))
+    assert not Path("ran").exists()
+
+
+def test_an_archive_that_is_damaged_encrypted_or_packed_in_an_unknown_way_is_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(64.0, dtype=np.float32))
+    path = archive(tmp_path / "data.npz", buffer.getvalue())
+    whole = path.read_bytes()
+    at = whole.index(b"x.npy") + 200
+    central = whole.index(b"PK\x01\x02")
+    damaged = {
+        "a changed byte": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+        "encrypted": whole[:6] + b"\x01" + whole[7 : central + 8] + b"\x01" + whole[central + 9 :],
+        "unknown compression": whole[:8] + b"\x63" + whole[9 : central + 10] + b"\x63" + whole[central + 11 :],
+        "cut": whole[: len(whole) // 2],
+        "empty": b"",
+    }
+    for name, content in damaged.items():
+        path.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert str(path) in str(caught.value.where), name
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+    for name in ("pipe.npz", "folder.npz", "loop.npz", "n" * 300 + ".npz"):
+        with pytest.raises(DataError):
+            read(tmp_path / name)
+    with pytest.raises(NotFoundError):
+        read(tmp_path / "absent.npz")
+
+
+def test_the_other_byte_order_is_read_as_the_numbers_it_holds(tmp_path: Path) -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    np.savez(tmp_path / "data.npz", x=values.astype(">f4"))
+    found = np.concatenate([batch["x"] for batch in read(tmp_path / "data.npz")])
+    np.testing.assert_array_equal(found, values)
+    assert found.dtype == np.dtype(np.float32)
+    assert found.dtype.isnative
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Nitro(Scores(), data={}).export(dir=tmp_path_factory.mktemp("made"), name="bundle")
+
+
+@pytest.fixture
+def bundle(exported: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(exported, tmp_path / "bundle"))
+
+
+WRONG: list[Any] = [None, True, -1, 0.5, 10**400, "", "../../etc/passwd", "n" * 5000, "a\0b", [], [1], {}, {"a": 1}]
+
+
+def sealed(bundle: Path, change: Any) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    change(manifest)
+    manifest["seal"] = load.seal({key: value for key, value in manifest.items() if key != "seal"})
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_manifest_of_another_form_is_damaged_whatever_key_it_is(exported: Path, bundle: Path) -> None:
+    keys = [key for key in json.loads((exported / "manifest.json").read_text()) if key not in ("x64", "seal")]
+    for key in keys:
+        for value in (*WRONG, "missing"):
+
+            def change(manifest: dict[str, Any], key: str = key, value: Any = value) -> None:
+                if value == "missing":
+                    del manifest[key]
+                else:
+                    manifest[key] = value
+
+            shutil.copy(exported / "manifest.json", bundle / "manifest.json")
+            if key in ("postprocess", "patch") and value is None:
+                continue  # there is none
+            sealed(bundle, change)
+            try:
+                verify_bundle(bundle)
+            except BundleError:
+                continue
+            assert key in ("nitro", "jax", "exported_at", "platforms", "batch_sizes"), (key, value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"kind": "nitro-bundle", "format": ' + b"1" * 5000 + b"}",
+        b'{"kind": "nitro-bundle", "format": Infinity}',
+        b"\xff\xfe",
+        b"[]",
+        b"3",
+        b'{"kind": "nitro-bundle", "format": true}',
+    ],
+)
+def test_a_manifest_that_is_no_document_is_damaged(bundle: Path, content: bytes) -> None:
+    (bundle / "manifest.json").write_bytes(content)
+    for read_it in (verify_bundle, bundle_info, load_bundle):
+        with pytest.raises(DamagedBundleError, match=r"manifest\.json"):
+            read_it(bundle)
+    (bundle / "manifest.json").unlink()
+    os.mkfifo(bundle / "manifest.json")
+    with pytest.raises(DamagedBundleError, match="not a regular file"):
+        verify_bundle(bundle)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "provenance.json", "config.toml", "program.bin"])
+def test_a_file_of_a_bundle_that_is_a_pipe_or_a_link_is_refused(bundle: Path, name: str, tmp_path: Path) -> None:
+    (bundle / name).rename(tmp_path / name)
+    (bundle / name).symlink_to(tmp_path / name)
+    with pytest.raises(DamagedBundleError):
+        verify_bundle(bundle)
+    (bundle / name).unlink()
+    os.mkfifo(bundle / name)
+    with pytest.raises(DamagedBundleError, match=name):
+        verify_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b"[]",
+        b'{"w": 3}',
+        b'{"w": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}',
+        b'{"w": {"dtype": "F32", "shape": ["2"], "data_offsets": [0, 4]}}',
+        b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}',
+        b'{"w": {"dtype": "nonsense", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"w": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}',
+    ],
+)
+def test_weights_of_a_wrong_form_are_damaged(tmp_path: Path, header: bytes) -> None:
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 4)
+    with pytest.raises(DamagedBundleError, match="weights"):
+        load.read_safetensors(file)
+    assert not issubclass(DamagedBundleError, NitroError)
