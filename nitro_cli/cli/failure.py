@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from nitro_cli.errors import ExitCode, NitroError, StorageError
+from nitro_cli.errors import ExitCode, NitroError, NotFoundError, StorageError
 from nitro_cli.installation import EXTRAS
 from nitro_cli.text import message_of
 
@@ -42,6 +42,9 @@ class Failure:
     exception: BaseException
 
 
+_LONGEST_SHOWN = 200
+
+
 class _Unexpected(NitroError):
     """Raised nowhere: the form an exception of another library takes when it is shown."""
 
@@ -52,7 +55,7 @@ def classify(exception: BaseException) -> Failure:
         return Failure("nitro", exception.exit_code, exception, exception)
     machine = _machine(exception)
     if machine is not None:
-        return Failure("machine", ExitCode.FAILED, machine, exception)
+        return Failure("machine", machine.exit_code, machine, exception)
     raised = _raised_by_user(exception)
     if raised is not None:
         frame = user_frame(raised)
@@ -182,6 +185,16 @@ def _machine(exception: BaseException) -> NitroError | None:
             why=_first_line(exception),
             fix="free space (`nitro checkpoint prune RUN_DIR`), or write elsewhere with `--run-dir`; "
             "what was committed before is whole",
+        )
+    if exception.errno in {errno.ENAMETOOLONG, errno.ELOOP} and user_frame(exception) is None:
+        shown = place if place is None or len(place) <= _LONGEST_SHOWN else f"{place[:_LONGEST_SHOWN]}..."
+        return NotFoundError(
+            "there can be no file or directory of this name"
+            if exception.errno == errno.ENAMETOOLONG
+            else "links lead in a circle",
+            where=shown,
+            why=exception.strerror,
+            fix="give another path",
         )
     if exception.errno in {errno.EROFS, errno.EACCES, errno.EPERM} and user_frame(exception) is None:
         return StorageError(

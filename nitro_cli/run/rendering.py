@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import batch_length
-from nitro_cli.errors import ConfigError, HookError, NotFoundError, nearest
+from nitro_cli.errors import ConfigError, HookError, NotFoundError, StorageError, nearest
 from nitro_cli.experiment import HookSignature, has_hook
 from nitro_cli.run.progress import Progress
 from nitro_cli.text import user_path
@@ -54,6 +54,8 @@ def render(
         _check_split(nitro, split)
     folder = user_path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
     folder.mkdir(parents=True, exist_ok=True)
+    if out_dir is None:
+        _check_no_links(folder)
     prefix = f"{split}_" if batch is None and tag is None else (f"{tag}_" if tag else "")
     source = _batches(nitro, split, batches, predictions) if batch is None else iter([batch])
     paths: list[Path] = []
@@ -84,6 +86,22 @@ def _render_batch(
 def _row(values: Any, row: int) -> Any:
     value = values[row]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_no_links(folder: Path) -> None:
+    """Refuse to draw through a link that lies in a run, which somebody else may have made.
+
+    Raises:
+        StorageError: the folder is a link, or holds one.
+    """
+    links = [path for path in (folder, *sorted(folder.iterdir())) if path.is_symlink()]
+    if links:
+        raise StorageError(
+            "a picture would be written through a link",
+            where=str(links[0]),
+            why="what a run holds is not followed out of it",
+            fix="remove the link, or name the folder to write to: out_dir=, --out",
+        )
 
 
 def _check_split(nitro: Nitro, split: str) -> None:

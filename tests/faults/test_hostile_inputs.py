@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from nitro_cli import Nitro
+from nitro_cli.cli.app import app
 from nitro_cli.cli.prediction_files import InputFields
-from nitro_cli.errors import DataError, NitroError, NotFoundError
+from nitro_cli.errors import DataError, ExitCode, NitroError, NotFoundError, StorageError
 from nitro_cli.export import BundleError, DamagedBundleError, bundle_info, load, load_bundle, verify_bundle
 from tests.export.served import Scores
 
@@ -102,6 +104,49 @@ def test_the_other_byte_order_is_read_as_the_numbers_it_holds(tmp_path: Path) ->
     np.testing.assert_array_equal(found, values)
     assert found.dtype == np.dtype(np.float32)
     assert found.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["evaluate"], ["resume"], ["runs"], ["history"], ["average"]),
+        *(["checkpoint", "verify"], ["checkpoint", "info"]),
+    ],
+)
+def test_a_name_that_no_file_has_is_not_found_in_every_command(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [*words, "n" * 300], prog_name="nitro")
+    assert result.exit_code == ExitCode.NOT_FOUND, result.output
+    assert "there can be no file or directory of this name" in result.output
+
+
+class Drawn(Scores):
+    def visualize(self, outputs: Any, *, x: Any) -> Any:
+        return x
+
+    def save_figure(self, figure: Any, stem: str) -> str:
+        path = Path(f"{stem}.txt")
+        path.write_text("drawn")
+        return str(path)
+
+
+def test_a_picture_is_not_drawn_through_a_link_of_a_run(tmp_path: Path) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("mine")
+    nitro = Nitro(Drawn(run_dir=tmp_path / "runs"))
+    folder = tmp_path / "runs" / "viz"
+    folder.mkdir(parents=True)
+    (folder / "val_000.txt").symlink_to(victim)
+    with pytest.raises(StorageError, match="through a link"):
+        nitro.render(split="val")
+    shutil.rmtree(folder)
+    folder.symlink_to(tmp_path)
+    with pytest.raises(StorageError, match="through a link"):
+        nitro.render(split="val")
+    assert victim.read_text() == "mine"
+    assert not list(tmp_path.glob("val_*"))
 
 
 @pytest.fixture(scope="module")
