@@ -236,7 +236,8 @@ def _not_found(
     local, plugins = offered(Path.cwd())
     names = [ref.name for ref in (*local, *plugins) if ref.error is None]
     install = f"install {owner} if you know it, or " if owner else ""
-    shown = source if source and not session and not os.path.isabs(source) else f"path/to/file.py:{name}"
+    known = source if source and not (session or inside or os.path.isabs(source)) else None
+    shown = known or f"path/to/file.py:{name}"
     save = f"save the class in a file of {LOCAL_FOLDER}/, or " if session else ""
     return ExperimentNotFoundError(
         f"there is no experiment {name} here",

@@ -159,8 +159,9 @@ def test_an_import_path_of_format_1_runs_no_code_of_the_run(cwd: Path) -> None:
     for path in ("evil.py:Made", f"{config.parent}/evil.py:Made", "runs/E/0a1b2c3d/evil.py:Made"):
         for folder in ("", f"cwd = '{cwd}'\n", f"cwd = '{config.parent}'\n"):
             config.write_text(f"format = 1\n[experiment]\nname = 'Made'\nimport = '{path}'\n{folder}")
-            with pytest.raises(ExperimentNotFoundError, match="there is no experiment Made here"):
+            with pytest.raises(ExperimentNotFoundError, match="there is no experiment Made here") as caught:
                 read_config(config)
+            assert "0a1b2c3d" not in str(caught.value.fix), "the fix named the run's own code"
     assert not list(cwd.rglob("*.ran"))
 
 
