@@ -36,7 +36,7 @@ def local(cwd: Path, code: str = CLASS, file: str = "e.py") -> Path:
 
 def run_config(cwd: Path, text: str) -> Path:
     """The configuration of a run below the working directory."""
-    folder = cwd / "runs" / "Made" / "0a1b2c3d"
+    folder = cwd / "runs" / "E" / "0a1b2c3d"
     folder.mkdir(parents=True)
     (folder.parent / "manifest.json").write_text('{"format": 1, "runs": {}, "checkpoints": []}')
     (folder / "run.json").write_text("{}")
