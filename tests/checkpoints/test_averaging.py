@@ -156,7 +156,7 @@ def test_an_average_is_written_as_an_ordinary_record_outside_the_manifest(tmp_pa
     assert record.meta["averaged_from"] == {
         "spec": "average(last(2))",
         "run": run,
-        "directory": str(root),
+        "directory": root.name,
         "files": [f"{run}/checkpoints/e2", f"{run}/checkpoints/e3"],
         "epochs": [2, 3],
         "steps": [20, 30],

@@ -100,13 +100,16 @@ def test_doctor_names_another_distribution_that_owns_the_command_or_the_package(
     folder = tmp_path / "site"
     for name, file, text in (
         ("static-sites", "entry_points.txt", "[console_scripts]\nnitro = static_sites:main\n"),
-        ("old-fork", "RECORD", "nitro_cli/__init__.py,,\n"),
+        ("old-fork", "RECORD", "nitro_cli/notes.txt,,\n"),
         ("harmless", "RECORD", "harmless/nitro_cli/nitro.py,,\n"),
     ):
         info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
         (info / file).write_text(text)
+    # The finder that some libraries put in the place of Python's own lists files only where they are.
+    (folder / "nitro_cli").mkdir()
+    (folder / "nitro_cli" / "notes.txt").touch()
     monkeypatch.syspath_prepend(folder)
     found = {check["name"]: check for check in nitro_json("doctor")["checks"]}
     assert "static-sites 1.2 owns the command nitro" in found["distribution static-sites"]["detail"]
