@@ -185,9 +185,8 @@ def test_render_writes_a_picture_per_sample(
 ) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(folder)
-    result = CliRunner().invoke(
-        app, ["render", "runs/BlobGAN", "--predictions", "--out", str(tmp_path)], prog_name="nitro"
-    )
+    words = ["render", "runs/BlobGAN", "--experiment", NAME, "--predictions", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, words, prog_name="nitro")
     assert result.exit_code == 0, result.output
     paths = [Path(line) for line in result.stdout.splitlines()]
     assert [path.name for path in paths] == [f"val_{i:03d}.png" for i in range(20)]
