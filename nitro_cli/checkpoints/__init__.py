@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.disk import check_disk, disk_need
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
-    from nitro_cli.checkpoints.json_text import plain_meta
+    from nitro_cli.checkpoints.json_text import encode_value, plain_meta
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import load_manifest, read_manifest
@@ -76,6 +76,7 @@ __all__ = [
     "checkpoint_info",
     "contained_path",
     "disk_need",
+    "encode_value",
     "host_arrays",
     "latest_entry",
     "load_checkpoint",
@@ -118,7 +119,7 @@ __getattr__, __dir__ = lazy_names(
         "disk": "check_disk disk_need",
         "entries": "Manifest ManifestEntry RunInfo latest_entry",
         "fallback": "load_with_fallback quarantine without_quarantine",
-        "json_text": "plain_meta",
+        "json_text": "encode_value plain_meta",
         "leaves": "LeafSpec host_arrays record_bytes",
         "locks": "run_in_use run_is_locked",
         "manifest": "load_manifest read_manifest",

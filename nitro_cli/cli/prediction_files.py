@@ -7,8 +7,8 @@ import lzma
 import math
 import os
 import shutil
-import stat
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +20,22 @@ import numpy as np
 
 from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.errors import ConfigError, DataError, NotFoundError, StorageError, nearest
+from nitro_cli.text import IrregularFileError, open_regular
 
 __all__ = ["InputFields", "OutputFile"]
 
 _PART = 1 << 26
 """Bytes that are read at once."""
+_NO_LITERAL = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+    OverflowError,
+)
+"""What numpy raises of a header, which it reads as a Python literal or as its tokens: it may be any text."""
 
 
 class InputFields:
@@ -37,7 +48,7 @@ class InputFields:
 
     Raises:
         NotFoundError: no such file.
-        DataError: a field is missing, lengths differ, or an array cannot be read without pickle.
+        DataError: a field is missing, lengths differ or are 0, or an array cannot be read without pickle.
     """
 
     def __init__(self, path: Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -64,6 +75,9 @@ class InputFields:
         if () in lengths.values() or len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {self._shape(name)}" for name in self.fields)
             raise DataError("the fields have different lengths", where=str(path), why=f"their shapes are {shown}")
+        if (0,) in lengths.values():
+            shown = ", ".join(f"{name}: {self._shape(name)}" for name in self.fields)
+            raise DataError("the input holds no samples", where=str(path), why=f"its shapes are {shown}")
         self.samples = next(iter(lengths.values()))[0] if lengths else 0
 
     def types(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -152,8 +166,7 @@ def _header(stream: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[An
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
-        # numpy reads the header as a Python literal, which may be any text.
+    except _NO_LITERAL as error:
         raise DataError(
             "this is no numpy array", where=where, why=(str(error) or type(error).__name__)[:300]
         ) from error
@@ -184,15 +197,14 @@ def _check_regular(path: Path) -> None:
         DataError: it is something else, or its name cannot be one.
     """
     try:
-        found = os.stat(path)
+        os.close(open_regular(path, os.O_RDONLY, follow=True))
     except (FileNotFoundError, NotADirectoryError):
         beside = [p.name for p in path.parent.glob("*.np[yz]")] if path.parent.is_dir() else []
         raise NotFoundError(f"there is no file {path}", nearest=nearest(path.name, beside)) from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise DataError("the input cannot be read", where=str(path)[:300], why=why) from error
-    if not stat.S_ISREG(found.st_mode):
-        raise DataError("the input is no regular file", where=str(path), fix="give an .npz or .npy file")
+        fix = "give an .npz or .npy file" if isinstance(error, IrregularFileError) else None
+        raise DataError("the input cannot be read", where=str(path)[:300], why=why, fix=fix) from error
 
 
 @contextlib.contextmanager
@@ -223,7 +235,7 @@ class OutputFile:
         converted: the dtype that an array was computed in, where the file holds it in another.
 
     Raises:
-        ConfigError: the file exists, or its name does not end in `.npz`.
+        ConfigError: the file exists, is no regular file, or its name does not end in `.npz`.
     """
 
     def __init__(self, path: Path, samples: int, *, force: bool = False) -> None:
@@ -233,6 +245,9 @@ class OutputFile:
                 where="--output",
                 fix=f"--output {path.with_suffix('.npz')}",
             )
+        if path.exists() and not path.is_file():
+            kind = "a directory" if path.is_dir() else "no regular file"
+            raise ConfigError(f"{path} is {kind}", where="--output", fix="give the name of an .npz file")
         if path.exists() and not force:
             raise ConfigError(
                 f"{path} exists", where="--output", fix="choose another name, or overwrite it with --force"

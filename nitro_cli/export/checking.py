@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nitro_cli.checkpoints import encode_value
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.export.agreement import check_outputs
 from nitro_cli.export.contract import WireContract, inputs_named
@@ -169,5 +170,8 @@ def try_postprocess(contract: WireContract, expected: Expected) -> None:
 
 
 def plain_json(value: Any) -> Any:
-    """The entries as JSON gives them back, so that what is written is what is verified."""
-    return json.loads(json.dumps(value, default=str))
+    """The entries as JSON gives them back, so that what is written is what is verified.
+
+    A number that is not finite, which JSON does not know, is written as in a checkpoint: `{"$float": "nan"}`.
+    """
+    return json.loads(json.dumps(value, default=str), parse_constant=lambda name: encode_value(float(name), "number"))

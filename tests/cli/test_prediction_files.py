@@ -114,3 +114,10 @@ def test_an_existing_output_needs_force(tmp_path):
     assert np.load(path)["a"].tolist() == [1.0]
     with pytest.raises(ConfigError, match=r"\.npz"):
         OutputFile(tmp_path / "out.csv", 1)
+
+
+def test_an_output_that_is_a_directory_is_refused_before_anything_is_computed(tmp_path):
+    (tmp_path / "out.npz").mkdir()
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="is a directory"):
+            OutputFile(tmp_path / "out.npz", 1, force=force)

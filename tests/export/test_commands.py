@@ -126,6 +126,8 @@ def test_export_as_json_names_everything(nitro: Callable[..., Result]) -> None:
         (["bundle", "run", BUNDLE, "-i", "given.npz", "-o", "out.npz"], 4, "--trust-postprocess"),
         (["bundle", "run", BUNDLE, "--raw", "-i", "absent.npz", "-o", "out.npz"], 3, "absent.npz"),
         (["bundle", "run", BUNDLE, "--raw", "-i", "given.npz", "-o", "given.npz"], 2, "--force"),
+        (["bundle", "run", BUNDLE, "--raw", "-i", "runs", "-o", "out.npz"], 2, "it is a directory"),
+        (["predict", "runs/Line", "-i", "runs", "-o", "out.npz"], 2, "it is a directory"),
     ],
 )
 def test_what_cannot_be_done_has_its_exit_code(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import EMA, Average, Last, Nitro, NitroWarning
+from nitro_cli import EMA, Average, Device, GraphConst, Host, Last, Mean, Nitro, NitroWarning, load_bundle
+from nitro_cli.export import renew
 from tests.export.served import Scores, Softmaxed
 
 
@@ -106,6 +108,57 @@ def test_the_call_is_stronger_than_the_model_and_the_model_than_the_framework(tm
     assert entries["config"]["graphconst"]["width"] == 8
     assert entries["weights_from"] == "fresh initialisation"
     assert {"jax", "numpy"} <= set(entries["versions"])
+
+
+class Boundless(Scores):
+    """Scores with a field of every kind, and an entry of its own, that no JSON number can be."""
+
+    floor: GraphConst[float] = -math.inf
+    shift: Device[float] = math.inf
+    limit: Host[tuple[float, ...]] = (1.5, math.inf, math.nan)
+
+    def export_provenance_extra(self, *, checkpoint: str | None) -> dict[str, Any]:
+        return {"margin": math.nan, np.inf: "a key"}
+
+
+@pytest.mark.parametrize("backend", ["bundle", "safetensors", "onnx"])
+def test_numbers_that_are_not_finite_are_written_as_json_and_named(tmp_path: Path, backend: str) -> None:
+    if backend == "onnx":
+        onnx = pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
+    path = Nitro(Boundless(), data={}).export(backend, dir=tmp_path, provenance={"reached": [0.5, -math.inf]})
+    if backend == "bundle":
+        text = (renew(path, name="new") / "provenance.json").read_text()
+        assert load_bundle(path).provenance["margin"] == {"$float": "nan"}
+    elif backend == "safetensors":
+        with open(path, "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        text = header["__metadata__"]["provenance"]
+    else:
+        text = {entry.key: entry.value for entry in onnx.load(path).metadata_props}["provenance"]
+    entries = json.loads(text, parse_constant=pytest.fail)
+    assert entries["config"]["graphconst"]["floor"] == {"$float": "-inf"}
+    assert entries["config"]["host"]["limit"] == [1.5, {"$float": "inf"}, {"$float": "nan"}]
+    assert entries["margin"] == {"$float": "nan"}
+    assert entries["reached"] == [0.5, {"$float": "-inf"}]
+
+
+class Diverged(Scores):
+    """Its last epoch measures no number."""
+
+    def metrics(self, outputs: Any, *, y: np.ndarray) -> dict[str, Any]:
+        return {**super().metrics(outputs, y=y), "ratio": Mean(np.inf, 1), "share": Mean(np.nan, 1)}
+
+
+@pytest.mark.filterwarnings("ignore::nitro_cli.NitroWarning")
+def test_a_metric_that_is_not_finite_is_no_obstacle_to_the_handle_or_its_checkpoint(tmp_path: Path) -> None:
+    trained = Nitro(Diverged(run_dir=tmp_path, checkpointer={"keep": ["last(1)"]})).train()
+    loaded = Nitro(Diverged(run_dir=tmp_path), weights="latest:latest", data={})
+    for nitro in (trained, loaded):
+        _, entries = exported(tmp_path, nitro, force=True)
+        found = {key.rpartition("/")[2]: value for key, value in entries["trained"]["metrics"].items()}
+        assert found["ratio"] == {"$float": "inf"}
+        assert found["share"] == {"$float": "nan"}
 
 
 @pytest.fixture(scope="module")

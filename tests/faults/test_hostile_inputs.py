@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import shutil
 import zipfile
 from pathlib import Path
@@ -35,6 +36,9 @@ HEADERS = {
     "huge fortran": b"{'descr': '<f4', 'fortran_order': True, 'shape': (1099511627776, 1099511627776)}",
     "longer than the file": b"{'descr': '<f4', 'fortran_order': False, 'shape': (1073741824, 100)}",
     "negative": b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2)}",
+    "three below none": b"{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 2)}",
+    "an open bracket": b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2}",
+    "never closed": b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2",
     "a bool": b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 2)}",
     "deep": b"{'descr': '<f4', 'fortran_order': False, 'shape': " + b"(" * 3000 + b")" * 3000 + b"}",
     "no dtype": b"{'descr': 'nonsense', 'fortran_order': False, 'shape': (1,)}",
@@ -86,12 +90,45 @@ def test_an_archive_that_is_damaged_encrypted_or_packed_in_an_unknown_way_is_ref
         assert str(path) in str(caught.value.where), name
 
 
+@pytest.mark.parametrize("kind", ["stored", "deflated", "npy"])
+def test_any_changed_byte_is_no_more_than_an_error_of_the_input(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("data.npy" if kind == "npy" else "data.npz")
+    values = np.arange(12, dtype=np.float32).reshape(6, 2)
+    if kind == "npy":
+        np.save(path, values)
+    else:
+        (np.savez if kind == "stored" else np.savez_compressed)(path, x=values)
+    whole, chance = path.read_bytes(), random.Random(0)
+    refused = []
+    for _ in range(300):
+        at = chance.randrange(len(whole))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ chance.randrange(1, 256)]) + whole[at + 1 :])
+        try:
+            read(path)
+        except DataError as error:
+            refused.append(str(error.where))
+    assert len(refused) > 50
+    assert all(where.startswith(str(path)) for where in refused)
+
+
+def test_an_input_without_samples_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.zeros((0, 2)))
+    with pytest.raises(DataError, match=r"the input holds no samples") as caught:
+        read(tmp_path / "data.npz")
+    assert "x: (0, 2)" in str(caught.value)
+
+
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "folder.npz").mkdir()
     (tmp_path / "loop.npz").symlink_to("loop.npz")
-    for name in ("pipe.npz", "folder.npz", "loop.npz", "n" * 300 + ".npz"):
-        with pytest.raises(DataError):
+    for name, told in {
+        "pipe.npz": "it is a named pipe",
+        "folder.npz": "it is a directory",
+        "loop.npz": "symbolic links",
+        "n" * 300 + ".npz": "too long",
+    }.items():
+        with pytest.raises(DataError, match=told):
             read(tmp_path / name)
     with pytest.raises(NotFoundError):
         read(tmp_path / "absent.npz")
