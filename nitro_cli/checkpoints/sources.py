@@ -187,7 +187,7 @@ def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
             _checked_pair(run, checkpoint, what)
         if text.startswith("average("):
             raise _no_form(spec, what, "it does not say of which run", f"use `latest:{text}`")
-    path = Path(text)
+    path = user_path(text)
     if path.name == RECORD_FILE:
         path = path.parent
     info = record_info(path)

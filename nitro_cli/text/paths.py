@@ -21,6 +21,14 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     """The path with a leading `~` or `~name` replaced by that home directory.
 
     A shell does this only where `~` begins a word, which it does not in `--run-dir=~/a`, a preset or a Python string.
-    A `~` anywhere else is a character like any other, and so is one that names nobody.
+    A `~` anywhere else is a character like any other, and so is one that names nobody. A path that ends in `.` or `..`
+    has no name of its own: it becomes the absolute path of the directory that it means, as a link to it is named.
     """
-    return Path(os.path.expanduser(path))
+    given = Path(os.path.expanduser(path))
+    if given.name not in ("", ".."):
+        return given
+    plain = Path(os.path.abspath(given))
+    # The `..` of a link is where the link leads: there the text alone may name another directory, or none.
+    if os.path.exists(given) and not (os.path.exists(plain) and os.path.samefile(plain, given)):
+        return Path(os.path.realpath(given))
+    return plain

@@ -39,6 +39,31 @@ def test_every_form_of_a_target_means_the_same_checkpoint(trained, nitro_json, r
     assert {m["run"] for m in made} == {run()["id"]}
 
 
+def test_a_run_is_named_by_the_directory_one_stands_in(trained, nitro, nitro_json, run, monkeypatch):
+    held = run()
+    code = ("--experiment", f"{trained}/experiments/probe.py:Probe")
+    place = trained / "runs" / "Probe" / held["id"]
+    mse = nitro_json("validate", "runs/Probe")["metrics"]["mse"]
+    made = nitro_json("validate", f"runs/Probe/{held['id']}/checkpoints/..")
+    assert (made["run"], made["metrics"]["mse"]) == (held["id"], mse)
+    record = place / held["best"]["checkpoint"]
+    record = record if record.is_dir() else place.parent / held["best"]["checkpoint"]
+    for folder, text in ((place, "."), (place / "checkpoints", "..")):
+        monkeypatch.chdir(folder)
+        made = nitro_json("validate", text, *code)
+        assert (made["run"], made["metrics"]["mse"]) == (held["id"], mse)
+        assert nitro_json("compare", text, place)["runs"][0]["id"] == held["id"]
+        for words in (("history",), ("checkpoint", "info"), ("checkpoint", "verify")):
+            result = nitro(*words, text)
+            assert result.exit_code == 0, (words, result.output)
+    monkeypatch.chdir(record)
+    assert nitro_json("validate", ".", *code)["metrics"]["mse"] == mse
+    assert record.name in nitro("checkpoint", "info", ".").stdout
+    monkeypatch.chdir(place)
+    assert nitro_json("average", ".", "--select", "last(1)", *code)
+    assert nitro_json("resume", ".", "--max-epochs", "4", *code)["run"] == held["id"]
+
+
 def test_what_was_chosen_is_said(trained, nitro, run):
     assert f"run {run()['id']} of runs/Probe, best checkpoint epoch-" in nitro("validate").stderr
     assert "latest checkpoint" in nitro("validate", "--checkpoint", "latest").stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,7 +40,7 @@ def info(output: Output, path: BundlePath) -> int:
         ["postprocess", manifest["postprocess"] or "none"],
         ["size", size(total)],
     ]
-    output.show(table(["bundle", Path(path).name], rows, fold=(1,)))
+    output.show(table(["bundle", user_path(path).name], rows, fold=(1,)))
     sides = [("input", manifest["client_inputs"]), ("output", manifest["client_outputs"])]
     if manifest["postprocess"]:
         sides.append(("output, --raw", manifest["outputs"]))
