@@ -13,7 +13,7 @@ from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleErr
 from nitro_cli.experiment import FieldKind, config_metadata, device_array
 from nitro_cli.optim.gradient_rules import GradRule, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
-from nitro_cli.optim.group_rule import GroupRule, group_rule
+from nitro_cli.optim.group_rule import GroupRule, check_answered, group_rule
 from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
 from nitro_cli.optim.layout import ParamLayout
 from nitro_cli.optim.placed_rule import PlacedRule, RuleValues, called, check_read, takes_values
@@ -72,6 +72,7 @@ def bind(
     entries, origin = experiment_schedules(e, schedules, origin)
     rates = group_rates(e, layout.groups)
     rules = {g: group_rule(e, g, layout.of_group(g), candidate_names(entries, g)) for g in layout.groups}
+    check_answered(e, rules)
     resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
     gradient, hp = _first_rule(e, resolved)
     bindings = _resolved_keys(entries, _key_space(e, rules, gradient, binds=hp is not None))

@@ -17,7 +17,7 @@ from nitro_cli.optim.hyperparameters import HyperParams, UnknownHyperparameter
 from nitro_cli.optim.layout import Leaf
 from nitro_cli.text import exception_text
 
-__all__ = ["GroupRule", "build_transformation", "group_rule", "is_transformation"]
+__all__ = ["GroupRule", "build_transformation", "check_answered", "group_rule", "is_transformation"]
 
 OWN_DECAY = ("weight_decay", "weight_decay_rate", "adam_weight_decay")
 
@@ -75,6 +75,21 @@ def group_rule(e: Any, group: str, leaves: tuple[Leaf, ...], candidates: Iterabl
     if factory is None:
         return _factory_rule(group, optax.radam, level=0)
     return _factory_rule(group, factory, level=1)
+
+
+def check_answered(e: Any, rules: Mapping[str, GroupRule]) -> None:
+    """Refuse an `optimizer` hook that returned None for every group: a forgotten return would train by the default.
+
+    Raises:
+        OptimizerError: it did. A hook may leave single groups to the default so.
+    """
+    if rules and _hook_level(e) != 0 and all(rule.level == 0 for rule in rules.values()):
+        raise OptimizerError(
+            "the optimizer hook returned None",
+            where=f"optimizer of the group{'s' * (len(rules) > 1)} {', '.join(map(repr, rules))}",
+            why="None leaves a group to the default, and no group is left that has an optimizer of its own",
+            fix="return a factory, such as optax.adam; for the default leave the hook out, or return optax.radam",
+        )
 
 
 def _hook_level(e: Any) -> int:

@@ -266,6 +266,12 @@ TABLE: dict[str, tuple[Callable[[], Any], type[NitroError], tuple[str, ...], tup
         ("built transformation",),
         (),
     ),
+    "a forgotten return": (
+        lambda: having(optimizer=lambda group: None),
+        OptimizerError,
+        ("the optimizer hook returned None", "return a factory"),
+        (),
+    ),
     # ranges
     "a negative clip norm": (lambda: having(gradient_clip_norm=-1.0), ConfigError, ("gradient_clip_norm",), ()),
     "an average that is none": (lambda: having(ema=EMA(beta=1.5)), ConfigError, ("beta",), ()),
