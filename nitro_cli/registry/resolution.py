@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import Experiment, set_preset_loader
 from nitro_cli.registry.discovery import ExperimentRef, find_experiment, ref_of
 from nitro_cli.registry.importing import import_path_of
@@ -160,15 +162,33 @@ def from_preset(cls: type[Experiment], name: str, cwd: Path | None = None, /, **
 
 
 def resolved_of(
-    experiment: Experiment, preset: str | None = None, schedules: Mapping[str, Any] | None = None
+    experiment: Experiment | Resolved, preset: str | None = None, schedules: Mapping[str, Any] | None = None
 ) -> Resolved:
-    """Describe an experiment that was built in Python, so that it can be recorded."""
+    """Describe an experiment that was built in Python, so that it can be recorded; a `Resolved` stays.
+
+    Raises:
+        ConfigError: it is no experiment, such as the class instead of an instance.
+    """
+    if isinstance(experiment, Resolved):
+        return experiment if schedules is None else experiment.with_schedules(schedules)
+    if not isinstance(experiment, Experiment):
+        raise _no_experiment(experiment)
     cls = type(experiment)
     ref = ref_of(cls)
     fields = (name for name in cls.model_fields if name in experiment.model_fields_set)
     origins = {name: Origin(OriginKind.KEYWORD, name) for name in fields}
     found = Resolved(experiment, cls, import_path_of(cls), preset, None, origins, ref)
     return found if schedules is None else found.with_schedules(schedules)
+
+
+def _no_experiment(given: Any) -> ConfigError:
+    if isinstance(given, type) and issubclass(given, Experiment):
+        name = given.__name__
+        return ConfigError(f"Nitro takes an experiment, not the class {name}", fix=f"Nitro({name}())")
+    what = f"the class {given.__name__}" if isinstance(given, type) else reprlib.repr(given)
+    return ConfigError(
+        f"Nitro takes an experiment, not {what}", fix="give it an instance of your class: Nitro(MyExperiment())"
+    )
 
 
 def _load_preset(cls: type[Experiment], name: str, values: Mapping[str, Any]) -> Experiment:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import NO_DEFAULT, Experiment, config_metadata, same_content, with_unset
 from nitro_cli.registry.discovery import ExperimentRef
 from nitro_cli.registry.layers import SCHEDULES
@@ -86,7 +87,17 @@ class Resolved:
         )
 
     def with_schedules(self, schedules: Mapping[str, Any], preset: str | None = None) -> Resolved:
-        """With other schedules: those of a preset, or set as a keyword."""
+        """With other schedules: those of a preset, or set as a keyword.
+
+        Raises:
+            ConfigError: they are no mapping.
+        """
+        if not isinstance(schedules, Mapping):
+            raise ConfigError(
+                f"schedules is a {type(schedules).__name__}",
+                where="schedules=",
+                fix="give a mapping of keys to schedules, {} for none",
+            )
         origin = Origin(OriginKind.KEYWORD, SCHEDULES) if preset is None else Origin(OriginKind.PRESET, preset)
         origins = {SCHEDULES: origin}
         return replace(self._changed(self.experiment, origins), schedules=dict(schedules))

@@ -497,7 +497,7 @@ class Nitro:
 
 
 def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, preset: str | None) -> Resolved:
-    resolved = e if isinstance(e, Resolved) else resolved_of(e)
+    resolved = resolved_of(e)
     if preset is not None:
         resolved = replace(resolved, preset=preset)
     return resolved if schedules is None else resolved.with_schedules(schedules, preset)

@@ -12,7 +12,15 @@ import numpy as np
 from nitro_cli.data import FieldSpec, Split
 from nitro_cli.distributed import WatchedDist
 from nitro_cli.errors import HookError
-from nitro_cli.experiment import Experiment, Monitor, Routing, host_view, resolve_routing, selection_of
+from nitro_cli.experiment import (
+    Experiment,
+    HookSignature,
+    Monitor,
+    Routing,
+    host_view,
+    resolve_routing,
+    selection_of,
+)
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel
 from nitro_cli.registry import Resolved
@@ -150,7 +158,9 @@ class Parts:
         return host_view(self.experiment, {name: np.asarray(value) for name, value in self.device_now().items()})
 
     def forward_fields(self) -> tuple[str, ...]:
-        """The batch fields that `forward` takes."""
+        """The batch fields that `forward` takes; without any batch yet those that it cannot do without."""
+        if self.routing is None:
+            return HookSignature.of(self.experiment, "forward").required
         return self.routing.fields_for("forward")
 
     def route_for_prediction(self, batch: Mapping[str, np.ndarray]) -> None:

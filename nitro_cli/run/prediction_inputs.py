@@ -10,6 +10,7 @@ import numpy as np
 
 from nitro_cli.data import FieldSpec, check_device_fields, check_device_values, narrowed_fields
 from nitro_cli.errors import DataError
+from nitro_cli.text import exception_text
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
@@ -41,10 +42,12 @@ def prediction_batch(
         where: the place named in errors.
 
     Raises:
-        DataError: a field holds no numbers, numbers of another kind than in training, or one that the
-            device cannot hold.
+        DataError: a field is no array, such as lists of several lengths; it holds no numbers, numbers of another kind
+            than in training, or one that the device cannot hold.
     """
-    arrays = {name: _as_array(batch[name], trained.get(name)) for name in fields if name in batch}
+    arrays = {
+        name: _as_array(batch[name], trained.get(name), f"{where}, field `{name}`") for name in fields if name in batch
+    }
     specs = {name: FieldSpec(array.dtype, array.shape[1:]) for name, array in arrays.items()}
     check_device_fields(where, specs, frozenset(arrays))
     for name, array in arrays.items():
@@ -61,8 +64,15 @@ def prediction_batch(
     return arrays
 
 
-def _as_array(value: Any, trained: np.dtype[Any] | None) -> np.ndarray:
-    array = np.asarray(value)
+def _as_array(value: Any, trained: np.dtype[Any] | None, where: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(
+            f"a {type(value).__name__} is no array: {exception_text(error)}",
+            where=where,
+            fix="give an array, batch first, or lists of one length at each level",
+        ) from error
     if hasattr(value, "dtype") or trained is None or array.dtype.kind not in "biuf" or trained.kind in "OUSMm":
         return array
     # A list has no dtype of its own: whole numbers in it may stand for real ones.

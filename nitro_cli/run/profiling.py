@@ -105,7 +105,7 @@ def profile(
         StoppedError: another signal did.
         NitroError: what `train` would raise. What was traced up to there is written.
     """
-    resolved = e if isinstance(e, Resolved) else resolved_of(e)
+    resolved = resolved_of(e)
     place = user_path(out_dir) if out_dir is not None else _default_place(resolved.experiment, keywords)
     made = [folder for folder in (place, *place.parents) if not folder.exists()]
     place.mkdir(parents=True, exist_ok=True)

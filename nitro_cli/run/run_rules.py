@@ -8,7 +8,7 @@ from typing import Any
 
 from nitro_cli.checkpoints import Retention
 from nitro_cli.distributed import process_count
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, NitroWarning, nearest
 from nitro_cli.experiment import (
     Average,
     Best,
@@ -69,7 +69,7 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
             checkpoints that the checkpointer does not keep.
 
     Warns:
-        NitroWarning: the state that training ends in is not kept.
+        NitroWarning: the state that training ends in is not kept; or nothing will score the monitor.
     """
     e = parts.experiment
     has_val = "val" in parts.splits
@@ -100,6 +100,26 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
                 NitroWarning,
                 stacklevel=2,
             )
+    if not has_val:
+        _tell_unscored(parts)
+
+
+def _tell_unscored(parts: Parts) -> None:
+    """Say that no epoch will have a score: where the experiment set a monitor, or where `val` seems misnamed."""
+    e = parts.experiment
+    names = [str(name) for name in parts.splits]
+    meant = [name for name in names if not name.startswith(("train", "test"))]
+    meant.sort(key=lambda name: not name.lower().startswith("val"))
+    ranks = isinstance(e.checkpointer, Checkpointer) and any(isinstance(s, Best) for s in e.checkpointer.keep)
+    if parts.selection is None or not (e.monitor is not None or (ranks and meant)):
+        return
+    told = f"; is `{(nearest('val', meant) or meant)[0]}` meant? Name it `val`" if meant else ""
+    warnings.warn(
+        f"nothing scores {parts.selection.metric!r}, which the run is judged by: there is no `val` split, only "
+        f"{', '.join(names)}{told}",
+        NitroWarning,
+        stacklevel=2,
+    )
 
 
 def _check_kept(parts: Parts, average: Average, has_val: bool) -> None:

@@ -147,6 +147,12 @@ def _build_data(parts: Parts, request: Request) -> None:
         with answer_fork_warnings("build_data"):
             built = parts.experiment.build_data(parts.dist)
     if not isinstance(built, Mapping):
+        if request.data is not None:
+            raise ConfigError(
+                f"data is a {type(built).__name__}",
+                where="data=",
+                fix='give a mapping of split names to sources: {"train": ..., "val": ...}',
+            )
         raise HookError(
             f"`build_data` returned {type(built).__name__}",
             fix='return a mapping of split names to sources: {"train": ..., "val": ...}',

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 
+import nitro_cli
 from nitro_cli import ArrayBatches, EarlyStopping, ExitCode, GraphConst, Mean, Nitro, read_manifest
 from nitro_cli.errors import (
     ConfigError,
@@ -20,6 +21,7 @@ from nitro_cli.errors import (
     HookError,
     IncompatibleError,
     MetricError,
+    NitroWarning,
     NotFoundError,
     RoutingError,
 )
@@ -234,6 +236,52 @@ def test_it_is_refused_by_name_and_leaves_nothing_half_made(name: str, tmp_path:
     left = [path.name for path in (tmp_path / "runs").rglob("*")] if (tmp_path / "runs").exists() else []
     assert not [name for name in left if not name.endswith((".lock", ".json"))]
     assert not (tmp_path / "runs" / "manifest.json").exists() or not read_manifest(tmp_path / "runs").runs
+
+
+@pytest.mark.parametrize("take", [Nitro, nitro_cli.train, nitro_cli.dry_run, nitro_cli.profile])
+def test_what_is_no_experiment_is_refused_by_all_that_take_one(take: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match=r"takes an experiment, not the class Plain\n(.*\n)*.*Nitro\(Plain\(\)\)"):
+        take(Plain)
+    for other, told in ((None, "not None"), ("My", "not 'My'"), (int, "not the class int")):
+        with pytest.raises(ConfigError, match=told):
+            take(other)
+
+
+def test_words_that_are_no_mapping_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="data is a list") as raised:
+        Nitro(Plain(), data=[1], run_dir=tmp_path)  # type: ignore[arg-type]
+    assert "build_data" not in str(raised.value)
+    with pytest.raises(ConfigError, match="schedules is a list"):
+        Nitro(Plain(), schedules=[1], run_dir=tmp_path)  # type: ignore[arg-type]
+
+
+def test_without_any_data_a_bare_array_and_ragged_lists_are_refused(tmp_path: Path) -> None:
+    nitro = Nitro(Plain(), data={}, run_dir=tmp_path)
+    with pytest.raises(RoutingError, match=r"predict\(dict\(x=\.\.\.\)\)"):
+        nitro.predict(np.zeros((3, 3)))
+    with pytest.raises(DataError, match="a list is no array"):
+        nitro.predict({"x": [[1.0, 2.0], [3.0]]})
+    assert nitro.predict({"x": np.zeros((3, 6), np.float32)}).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("cls", "names", "told"),
+    [
+        (WithMetrics, ("train", "validation"), "'acc'.*train, validation; is `validation` meant"),
+        (Plain, ("train", "test", "Valid"), "'loss'.*is `Valid` meant"),
+        (WithMetrics, ("train",), "'acc'.*no `val` split, only train$"),
+        (Plain, ("train", "test"), None),
+        (WithMetrics, ("train", "val", "validation"), None),
+        (WithMetrics, ("test",), None),
+    ],
+)
+def test_a_monitor_that_nothing_scores_is_told_once(
+    cls: type[Plain], names: tuple[str, ...], told: str | None, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    Nitro(cls(), data={name: arrays() for name in names}, run_dir=tmp_path)
+    said = [str(w.message) for w in recwarn if issubclass(w.category, NitroWarning) and "scores" in str(w.message)]
+    assert len(said) == (told is not None)
+    assert told is None or re.search(told, said[0])
 
 
 @pytest.mark.parametrize(
