@@ -59,6 +59,11 @@ class RunPlace:
         """Its configuration."""
         return self.path / "config.toml"
 
+    @property
+    def has_config(self) -> bool:
+        """Whether there is anything of that name; what is no plain file is refused when it is read."""
+        return os.path.lexists(self.config)
+
 
 @dataclass(frozen=True)
 class _Need:

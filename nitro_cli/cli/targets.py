@@ -270,7 +270,7 @@ def _from_checkpoint(path: Path, overrides: Overrides) -> Target:
     from nitro_cli.registry import read_config
 
     around = (RunPlace(folder.parent, folder.name) for folder in path.resolve().parents[:3] if is_run_directory(folder))
-    place = next((place for place in around if place.config.is_file()), None)
+    place = next((place for place in around if place.has_config), None)
     if place is not None:
         resolved = read_config(
             place.config, overrides.sets, overrides.unsets, overrides.flags, experiment=overrides.experiment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,13 +39,17 @@ class _Trained:
     compiles: int
 
 
-def train_resolved(output: Output, resolved: Resolved, *, cache_dir: str | None = None, **words: Any) -> int:
+def train_resolved(
+    output: Output, resolved: Resolved, *, cache_dir: str | None = None, named: str | None = None, **words: Any
+) -> int:
     """Build a handle, train it, and tell what came of it.
 
     Args:
         output: the streams.
         resolved: the experiment with its values.
         cache_dir: where compiled programs are kept.
+        named: what the user named the experiment by, if they did; told in the next commands where a run of it is not
+            found without.
         **words: `resume`, `weights` and the other keywords of `Nitro`.
 
     Returns:
@@ -61,7 +66,7 @@ def train_resolved(output: Output, resolved: Resolved, *, cache_dir: str | None 
         if code:
             output.complain_json({"error": "Stopped", "what": f"{happened}; {saved}", "exit_code": int(code)})
     else:
-        _tell(output, resolved, trained, happened, saved)
+        _tell(output, resolved, trained, happened, saved, named)
     return code
 
 
@@ -129,7 +134,9 @@ def _document(output: Output, resolved: Resolved, trained: _Trained) -> None:
     )
 
 
-def _tell(output: Output, resolved: Resolved, trained: _Trained, happened: str, saved: str) -> None:
+def _tell(output: Output, resolved: Resolved, trained: _Trained, happened: str, saved: str, named: str | None) -> None:
+    from nitro_cli.registry import found_by_record
+
     nitro = trained.nitro
     if nitro.history:
         output.show(nitro.history)
@@ -140,13 +147,14 @@ def _tell(output: Output, resolved: Resolved, trained: _Trained, happened: str, 
     if best is not None:
         name = Path(best["checkpoint"]).name
         output.note(f"best {best['metric']} {best['score']:.6g} ({best['mode']}): {name}")
-    output.note("next:\n" + "\n".join(f"  {command}" for command in _next_commands(nitro)))
+    outside = None if named is None or found_by_record(resolved.cls) else named
+    output.note("next:\n" + "\n".join(f"  {command}" for command in _next_commands(nitro, outside)))
 
 
-def _next_commands(nitro: Nitro) -> list[str]:
-    """What one does next with this run: the commands as they can be typed."""
-    place = _shown(nitro.run_dir)
-    run = f"--run {nitro.run_id}"
+def _next_commands(nitro: Nitro, code: str | None = None) -> list[str]:
+    """What one does next with this run: the commands as they can be typed, naming its `code` where that is given."""
+    place = shlex.quote(str(nitro.run_dir))
+    run = f"--run {nitro.run_id}" + (f" --experiment {shlex.quote(code)}" if code else "")
     if nitro.stop_reason == "requested":
         return [f"nitro resume {place} {run}", f"nitro runs {place}"]
     commands = []
@@ -158,8 +166,3 @@ def _next_commands(nitro: Nitro) -> list[str]:
         patience = 2 * nitro.experiment.early_stop.patience
         commands.append(f"nitro resume {place} {run} --set early_stop.patience={patience}")
     return [*commands, f"nitro runs {place}"]
-
-
-def _shown(path: Path) -> str:
-    text = str(path)
-    return f"'{text}'" if " " in text else text

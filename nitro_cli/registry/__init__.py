@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
     from nitro_cli.registry.problems import PresetProblem
-    from nitro_cli.registry.recorded import relative_source
+    from nitro_cli.registry.recorded import found_by_record, relative_source
     from nitro_cli.registry.recorded_logger import check_logger_stays_inside
     from nitro_cli.registry.resolution import Project, from_preset, resolve, resolved_of
     from nitro_cli.registry.resolved import Resolved
@@ -56,6 +56,7 @@ __all__ = [
     "exported_config",
     "field_rows",
     "find_experiment",
+    "found_by_record",
     "from_preset",
     "holds_machine_path",
     "home_fields",
@@ -92,7 +93,7 @@ __getattr__, __dir__ = lazy_names(
         "preset_commands": "FieldRow PresetDifference check_presets diff_presets field_rows new_preset show_preset",
         "preset_files": "list_presets preset_folders preset_path",
         "problems": "PresetProblem",
-        "recorded": "relative_source",
+        "recorded": "found_by_record relative_source",
         "recorded_logger": "check_logger_stays_inside",
         "resolution": "Project from_preset resolve resolved_of",
         "resolved": "Resolved",

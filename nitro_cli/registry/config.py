@@ -190,6 +190,7 @@ def read_config(
         experiment: what a person names it by in the place of that name; see `find_experiment`.
 
     Raises:
+        IntegrityError: the file is a link or no regular file.
         ConfigError: the file is no record of this format, its values do not fit the class any more, or a field cannot
             be rebuilt.
         ExperimentNotFoundError: the class cannot be found.

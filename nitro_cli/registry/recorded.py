@@ -28,7 +28,7 @@ from nitro_cli.registry.importing import (
 from nitro_cli.registry.plugins import normalized
 from nitro_cli.text import read_regular
 
-__all__ = ["experiment_table", "named_experiment", "recorded_experiment", "relative_source"]
+__all__ = ["experiment_table", "found_by_record", "named_experiment", "recorded_experiment", "relative_source"]
 
 
 def relative_source(cls: type[Any]) -> str:
@@ -68,6 +68,21 @@ def experiment_table(cls: type[Any], *, exported: bool) -> dict[str, str]:
         if ref is None and "<locals>" not in own:
             table["source"] = relative_source(cls)
     return table
+
+
+def found_by_record(cls: type[Any]) -> bool:
+    """Whether a run of the class, used from this working directory, finds its code by what the run records.
+
+    It does not find a file or a module that lies elsewhere: a person must name it then.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NitroWarning)
+        try:
+            ref = recorded_experiment(experiment_table(cls, exported=False), Path("config.toml"))
+        except ExperimentNotFoundError:
+            return False
+    # What this process has imported, the next one has not.
+    return ref.source != "class" and ref.import_path == import_path_of(cls)
 
 
 def named_experiment(text: str) -> ExperimentRef:
@@ -237,7 +252,9 @@ def _not_found(
     names = [ref.name for ref in (*local, *plugins) if ref.error is None]
     install = f"install {owner} if you know it, or " if owner else ""
     known = source if source and not (session or inside or os.path.isabs(source)) else None
-    shown = known or f"path/to/file.py:{name}"
+    file, declared, is_file = split_import_path(known) if known else ("file.py", name, True)
+    # A file that the record names is not here, or does not declare the class here.
+    shown = f"path/to/{os.path.basename(file)}:{declared or name}" if is_file else known
     save = f"save the class in a file of {LOCAL_FOLDER}/, or " if session else ""
     return ExperimentNotFoundError(
         f"there is no experiment {name} here",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import ConfigError
+from nitro_cli.errors import ConfigError, IntegrityError
 from nitro_cli.registry import bounded_toml
-from nitro_cli.text import read_regular
+from nitro_cli.text import IrregularFileError, read_regular
 
 __all__ = ["KeyPath", "Position", "TomlDocument", "format_key_path", "key_positions", "read_toml", "split_key_path"]
 
@@ -64,6 +64,7 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError, *, follow: boo
         The document with the position of every key.
 
     Raises:
+        IntegrityError: a file that nitro writes is a link or no regular file.
         ConfigError: (as `error`) the file cannot be read, is no regular file, or is not TOML; the line and column are
             given.
     """
@@ -71,6 +72,13 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError, *, follow: boo
         raw = read_regular(path, limit=_LARGEST, follow=follow)
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or str(problem)
+        if not follow and isinstance(problem, IrregularFileError):
+            raise IntegrityError(
+                f"{path} is no plain file of a run",
+                where=str(path),
+                why=why,
+                fix="do not use this directory unless you know who made it; else put a plain file in its place",
+            ) from problem
         raise error(f"cannot read {path}", where=str(path), why=why) from problem
     try:
         text = raw.decode("utf-8-sig")

@@ -10,7 +10,7 @@ from typing import Any
 
 from nitro_cli.errors import NitroWarning
 from nitro_cli.metrics import History, leading_rows
-from nitro_cli.tracking import JsonLinesWriter, files_outside, truncate_to
+from nitro_cli.tracking import JsonLinesWriter, check_own_file, files_outside, truncate_to
 
 __all__ = ["HISTORY", "LOG", "cut_lines", "line_lengths"]
 
@@ -35,9 +35,12 @@ def cut_lines(folder: Path, lengths: Mapping[str, int], history: History, logger
         writer: of history.jsonl, opened for the run.
 
     Raises:
-        IntegrityError: a file is a link or no plain file.
+        IntegrityError: a file is a link or no plain file; none is cut then.
         StorageError: it cannot be written.
     """
+    # All of them before the first is cut: a resume that is refused changes nothing.
+    for name in (LOG, HISTORY):
+        check_own_file(folder / name)
     truncate_to(folder / LOG, lengths.get(LOG, 0))
     path, rows = folder / HISTORY, history.json_rows()
     if _length(path) > lengths.get(HISTORY, 0):

@@ -157,6 +157,14 @@ def _build_data(parts: Parts, request: Request) -> None:
             f"`build_data` returned {type(built).__name__}",
             fix='return a mapping of split names to sources: {"train": ..., "val": ...}',
         )
+    odd = [key for key in built if not isinstance(key, str)]
+    if odd:
+        where = "`build_data` returned" if request.data is None else "`data=` has"
+        raise HookError(
+            f"{where} a split named {odd[0]!r}, {type(odd[0]).__name__}",
+            why="records and commands call a split by its name, which is text",
+            fix='name every split by a string: {"train": ..., "val": ...}',
+        )
     parts.sources = dict(built)
 
 

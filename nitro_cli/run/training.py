@@ -60,7 +60,6 @@ class TrainingSession:
         own_run = before.run_id if before is not None else None
         self._ended = self._end_reason()
         self._compiled = False
-        self._unproven = False
         self._closing = threading.Lock()
         self._place: RunPlace | None = None
         self._recorder: Recorder | None = None
@@ -180,11 +179,7 @@ class TrainingSession:
         return place is not None and (place.continued or (loop is not None and loop.steps_finished > 0))
 
     def _failed(self, error: BaseException) -> None:
-        """Leave the run as an error, or interrupted as it is, or not at all.
-
-        Not at all where it never finished a step, or broke in its first validation with nothing saved: the mistake
-        is in the experiment, and an empty run would only stand before the ones that can be used.
-        """
+        """Leave the run as an error, or interrupted as it is; one that never finished a step is removed, and told."""
         self.nitro.set_phase(Phase(PhaseName.FAILED))
         Progress.call("done", "")
         # A hook may raise what Python ends a process with; only a signal interrupts.
@@ -194,12 +189,13 @@ class TrainingSession:
             if place is None or place.store.closed:
                 return
             try:
-                unproven = not interrupted and self._unproven and self._saved_at is None
-                if not self._worth_keeping() or (unproven and not place.continued):
+                if not self._worth_keeping():
                     if recorder is not None:
                         recorder.discard()
                     place.store.discard()
                     self._place = self._recorder = None
+                    if isinstance(error, Exception):
+                        _say(f"the run {place.store.id} had finished no step and is removed")
                 elif recorder is not None:
                     recorder.close(None if interrupted else "error")
                 else:
@@ -223,7 +219,6 @@ class TrainingSession:
         nitro = self.nitro
         if "val" not in nitro.parts.splits:
             return {}
-        self._unproven = not nitro.history
         nitro.metrics = nitro.evaluate_in_training("val")
         return nitro.metrics
 
@@ -249,7 +244,6 @@ class TrainingSession:
         nitro, recorder = self.nitro, self.recorder
         parts = nitro.parts
         self._check_monitor(metrics)
-        self._unproven = False
         step = nitro.step
         recorder.check_in_place()
         if recorder.logger is not None:

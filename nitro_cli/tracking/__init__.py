@@ -1,7 +1,7 @@
 """Where numbers are written: JSON Lines and trackers. Nothing here imports JAX."""
 
 from nitro_cli.tracking.json_logger import JsonLogger
-from nitro_cli.tracking.jsonlines import JsonLinesWriter, read_jsonl, truncate_to
+from nitro_cli.tracking.jsonlines import JsonLinesWriter, check_own_file, read_jsonl, truncate_to
 from nitro_cli.tracking.opening import open_logger
 from nitro_cli.tracking.tee import TeeLogger, files_outside
 from nitro_cli.tracking.verbs import (
@@ -21,6 +21,7 @@ __all__ = [
     "TeeLogger",
     "UserLogger",
     "check_logger",
+    "check_own_file",
     "files_outside",
     "logger_identity",
     "open_logger",

@@ -16,7 +16,7 @@ from nitro_cli.errors import IntegrityError, NitroWarning, StorageError
 from nitro_cli.text import IrregularFileError, append_descriptor, open_regular, parse_json, read_regular
 from nitro_cli.tracking.jsonable import jsonable
 
-__all__ = ["JsonLinesWriter", "read_jsonl", "truncate_to"]
+__all__ = ["JsonLinesWriter", "check_own_file", "read_jsonl", "truncate_to"]
 
 
 class JsonLinesWriter:
@@ -146,6 +146,22 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
     return out
 
 
+def check_own_file(path: Path) -> None:
+    """Check that a JSON Lines file of a run, and what was discarded from it, can be cut and continued; opens both.
+
+    Raises:
+        IntegrityError: one of them is a link or no plain file.
+        StorageError: one of them cannot be read.
+    """
+    for file in (path, _discarded(path)):
+        try:
+            _opened(file, os.O_RDONLY).close()
+        except FileNotFoundError:
+            continue
+        except OSError as err:
+            raise _refusal(file, err) from err
+
+
 def truncate_to(path: str | Path, size: int) -> int:
     """Cut a JSON Lines file of a run to its first `size` bytes; the lines cut are appended to `<path>.discarded`.
 
@@ -191,6 +207,10 @@ def truncate_to(path: str | Path, size: int) -> int:
     return there - keep
 
 
+def _discarded(path: Path) -> Path:
+    return path.with_name(path.name + ".discarded")
+
+
 def _line_start(path: Path, size: int) -> int:
     """Return the largest offset up to `size` at which a line begins."""
     with _opened(path, os.O_RDONLY) as file:
@@ -209,7 +229,7 @@ def _discard(path: Path, keep: int) -> None:
     # Copied and on the disk before it is cut: a crash between the two loses nothing.
     with _opened(path, os.O_RDWR) as file:
         file.seek(keep)
-        with os.fdopen(append_descriptor(path.with_name(path.name + ".discarded")), "ab") as cut:
+        with os.fdopen(append_descriptor(_discarded(path)), "ab") as cut:
             shutil.copyfileobj(file, cut, 1 << 20)
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":

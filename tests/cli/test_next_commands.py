@@ -43,3 +43,28 @@ def test_a_run_that_is_past_its_last_epoch_is_sent_further() -> None:
 
 def test_a_rule_of_the_users_own_is_not_guessed_at() -> None:
     assert ended("early_stop", object()) == ["nitro runs runs/Mine"]
+
+
+def test_the_next_commands_of_code_outside_the_working_directory_name_it_and_go_on(
+    probe: Path, nitro: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "../experiments/probe.py:Probe"
+    inside = nitro("train", "experiments/probe.py:Probe", "--preset", "short")
+    assert inside.exit_code == 0, inside.output
+    assert "--experiment" not in inside.stderr
+    (probe / "w d").mkdir()
+    monkeypatch.chdir(probe / "w d")
+    trained = nitro("train", code, "--max-epochs", "1", "--run-dir", "r2")
+    assert trained.exit_code == 0, trained.output
+    told = [line.split()[1:] for line in trained.stderr.partition("next:")[2].splitlines() if "nitro " in line]
+    assert [words[0] for words in told] == ["evaluate", "resume", "runs"]
+    for words in told:
+        assert (code in words) == (words[0] != "runs")
+        assert nitro(*words).exit_code == 0, words
+    again = nitro("resume", "r2", "--max-epochs", "3", "--experiment", code)
+    assert f"--experiment {code} --max-epochs 6" in again.stderr
+    averaged = nitro("average", "r2", "--experiment", code)
+    assert averaged.stderr.rstrip().endswith(f"--experiment {code}")
+    lost = nitro("resume", "r2", "--max-epochs", "9")
+    assert lost.exit_code == 3
+    assert "--experiment path/to/probe.py:Probe" in lost.stderr

@@ -1,5 +1,6 @@
 """validate, evaluate, predict, average: what TARGET means, and what is told."""
 
+import os
 import shutil
 
 import numpy as np
@@ -234,3 +235,15 @@ def test_average_goes_on_with_a_split_that_the_run_had(trained, nitro, run):
     file = trained / "runs" / "Probe" / run()["id"] / "run.json"
     file.write_text(file.read_text().replace('"split": "test"', '"split": "held"'))
     assert "nitro validate b" in nitro("average", "--save", "b").stderr
+
+
+@pytest.mark.parametrize("words", [["resume"], ["validate"], ["show"], ["validate", "--checkpoint"], ["compare"]])
+def test_a_pipe_in_the_place_of_a_configuration_is_one_integrity_error(trained, nitro, run, words):
+    config = trained / "runs" / "Probe" / run()["id"] / "config.toml"
+    target = f"runs/Probe/{run()['best']['checkpoint']}" if words[1:] else "runs/Probe"
+    config.unlink()
+    os.mkfifo(config)
+    result = nitro(words[0], target, *([target] if words == ["compare"] else []))
+    assert result.exit_code == ExitCode.INTEGRITY, result.output
+    assert "config.toml is no plain file of a run" in " ".join(result.stderr.split())
+    assert "named pipe" in result.stderr

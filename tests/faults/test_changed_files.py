@@ -131,6 +131,22 @@ def test_no_file_of_a_run_is_written_through_a_link(root: Path, run: Path, name:
     assert target.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["history.jsonl", "history.jsonl.discarded"])
+def test_a_run_with_a_pipe_for_a_file_is_refused_before_another_of_its_files_is_cut_or_a_word_is_said(
+    root: Path, run: Path, name: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    log = run / "metrics.jsonl"
+    log.write_bytes(log.read_bytes() + b'{"type":"later"}\n')
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    before = log.read_bytes()
+    with pytest.raises(IntegrityError, match=f"{name} is no plain file"):
+        Nitro(Subject(), run_dir=str(root), resume="auto", max_epochs=4).train()
+    assert log.read_bytes() == before
+    assert not (run / "metrics.jsonl.discarded").exists()
+    assert not [w for w in recwarn if "written anew" in str(w.message)]
+
+
 def test_a_log_outside_the_run_is_appended_to_and_never_cut_or_mended(root: Path) -> None:
     """As a configuration of somebody else may name any file of one's own, with any length in its record."""
     thesis = root.parent / "thesis.txt"

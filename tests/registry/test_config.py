@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from nitro_cli.errors import ConfigError, ExperimentNotFoundError
+from nitro_cli.errors import ConfigError, ExperimentNotFoundError, IntegrityError
 from nitro_cli.experiment import (
     EMA,
     Best,
@@ -322,15 +322,15 @@ def test_a_file_that_is_no_record_is_refused(cwd, text, problem):
 def test_a_file_that_is_no_regular_file_is_not_read(cwd):
     config = cwd / "config.toml"
     os.mkfifo(config)
-    with pytest.raises(ConfigError, match="named pipe"):
+    with pytest.raises(IntegrityError, match="named pipe"):
         read_config(config)
     config.unlink()
     config.symlink_to("config.toml")
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(IntegrityError, match="it is a link"):
         read_config(config)
     config.unlink()
     config.mkdir()
-    with pytest.raises(ConfigError, match="a directory"):
+    with pytest.raises(IntegrityError, match="a directory"):
         read_config(config)
 
 

@@ -98,7 +98,7 @@ def test_a_file_of_the_working_directory_goes_on_there_and_nowhere_else(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ExperimentNotFoundError) as caught:
         read_config(config)
-    assert caught.value.fix == f"name its code: --experiment {place}:Made"
+    assert caught.value.fix == "name its code: --experiment path/to/train.py:Made"
     assert read_config(config, experiment=f"project/{place}:Made").experiment.width == 3  # type: ignore[attr-defined]
 
 

@@ -93,6 +93,8 @@ class Case:
     fields: Any = None
     call: Any = None
     code: int | None = 2
+    status: str | None = None
+    """Of the run that is kept because it had finished a step."""
 
 
 def train(nitro: Nitro) -> Any:
@@ -188,12 +190,14 @@ CASES: dict[str, Case] = {
         WithMetrics,
         fields={"monitor": ("accuracy", "max")},
         call=train,
+        status="error",
     ),
     "finalize_metrics returns nothing": Case(
         HookError,
         ("finalize_metrics", "NoneType"),
         variant(WithMetrics, finalize_metrics=lambda self, acc, split: None),
         call=train,
+        status="error",
         code=1,
     ),
     "build_data raises": Case(
@@ -212,6 +216,7 @@ CASES: dict[str, Case] = {
         ("mine",),
         variant(WithMetrics, metrics=lambda self, outputs, *, y: raising(ZeroDivisionError("mine"))(self)),
         call=train,
+        status="error",
         code=None,
     ),
 }
@@ -233,6 +238,9 @@ def test_it_is_refused_by_name_and_leaves_nothing_half_made(name: str, tmp_path:
         assert raised.value.exit_code == ExitCode(case.code)
     for word in case.words:
         assert word in str(raised.value)
+    if case.status is not None:
+        assert [run.status for run in read_manifest(tmp_path / "runs").runs.values()] == [case.status]
+        return
     left = [path.name for path in (tmp_path / "runs").rglob("*")] if (tmp_path / "runs").exists() else []
     assert not [name for name in left if not name.endswith((".lock", ".json"))]
     assert not (tmp_path / "runs" / "manifest.json").exists() or not read_manifest(tmp_path / "runs").runs
@@ -306,6 +314,43 @@ def test_what_the_data_tells_is_found_before_a_model_is_built(data: Any, words: 
     with pytest.raises((DataError, RoutingError, ConfigError), match=told):
         Nitro(variant(build_model=build_model)(**words), data={name: make() for name, make in data.items()})
     assert not built
+
+
+@pytest.mark.parametrize("given", ["build_data", "data="])
+def test_a_split_is_named_by_a_string(given: str) -> None:
+    odd = {"train": arrays(), 1: arrays()}
+    cls = variant(build_data=lambda self, dist: odd)
+    with pytest.raises(HookError, match=f"{given}.* a split named 1, int"):
+        Nitro(cls(), data=odd if given == "data=" else None)  # type: ignore[arg-type]
+
+
+def test_a_run_that_breaks_in_its_first_validation_is_kept_with_its_log_and_passed_over(tmp_path: Path) -> None:
+    whole = Nitro(WithMetrics(log_every_n_steps=1), run_dir=tmp_path)
+    whole.train()
+    failing = variant(WithMetrics, finalize_metrics=lambda self, acc, split: raising(KeyError("mine"))(self))
+    broken = Nitro(failing(log_every_n_steps=1), run_dir=tmp_path)
+    with pytest.raises(KeyError, match="mine"):
+        broken.train()
+    statuses = {name: run.status for name, run in read_manifest(tmp_path).runs.items()}
+    assert broken.run_id is not None
+    assert statuses == {whole.run_id: "completed", broken.run_id: "error"}
+    assert '"context":"train","epoch":1,"step":2' in (tmp_path / broken.run_id / "metrics.jsonl").read_text()
+    for words in ({"resume": "auto"}, {"resume": "latest:latest"}):
+        resumed = Nitro(WithMetrics(max_epochs=2), run_dir=tmp_path, **words)
+        assert resumed.epoch == 1
+    (tmp_path / "alone").mkdir()
+    alone = Nitro(failing(), run_dir=tmp_path / "alone")
+    with pytest.raises(KeyError, match="mine"):
+        alone.train()
+    with pytest.warns(NitroWarning, match="starting fresh"):
+        assert Nitro(WithMetrics(), run_dir=tmp_path / "alone", resume="auto").epoch == 0
+
+
+def test_a_run_that_is_removed_for_having_finished_no_step_is_told(tmp_path: Path) -> None:
+    nitro = Nitro(variant(loss=lambda self, outputs, *, y: raising(KeyError("mine"))(self))(), run_dir=tmp_path)
+    with pytest.raises(KeyError, match="mine"), pytest.warns(NitroWarning, match="finished no step and is removed"):
+        nitro.train()
+    assert not read_manifest(tmp_path).runs
 
 
 def test_a_run_that_breaks_in_a_later_validation_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,7 +70,8 @@ def run(
     output.note(f"the mean of {len(facts['epochs'])} checkpoints of run {place.id}: epochs {epochs}")
     splits = _splits(place)
     if metrics is None and {"test", "val"} & splits:
-        output.note(f"next:\n  nitro {'evaluate' if 'test' in splits else 'validate'} {target}")
+        words = shlex.quote(str(target)) + (f" --experiment {shlex.quote(experiment)}" if experiment else "")
+        output.note(f"next:\n  nitro {'evaluate' if 'test' in splits else 'validate'} {words}")
     return ExitCode.OK
 
 

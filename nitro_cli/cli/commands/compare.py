@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -66,7 +65,7 @@ def _all_of(output: Output, text: str) -> list[RunPlace]:
     """The runs of a directory, the oldest first, but for those without a configuration; else the one run there is."""
     roots = list(run_roots(user_path(text)))
     places = [RunPlace(root, summary.id) for root in roots for summary in reversed(summaries(root))]
-    readable = [place for place in places if place.config.is_file()]
+    readable = [place for place in places if place.has_config]
     if len(readable) < 2:
         return [find_run(text)]
     if left := [place.id for place in places if place not in readable]:
@@ -85,11 +84,13 @@ def _show_fields(
 
 def _configuration(place: RunPlace) -> dict[str, Any]:
     """The run's `config.toml`, flat; what is none is absent."""
+    from nitro_cli.registry import read_toml
+
     try:
-        document = tomllib.loads(place.config.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        document = read_toml(place.config, follow=False).data
+    except ConfigError as error:
         what = f"the run {place.id} has no readable configuration"
-        raise NotFoundError(what, where=str(place.config), why=str(error)) from error
+        raise NotFoundError(what, where=str(place.config), why=error.why) from error
     flat: dict[str, Any] = {}
     about = document.get("experiment", {})
     flat |= {key: about[key] for key in ("name", "preset") if key in about}

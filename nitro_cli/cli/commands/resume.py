@@ -49,7 +49,7 @@ def run(
     from nitro_cli.registry import check_logger_stays_inside, read_config
 
     place = find_run(run_dir, run_id, with_checkpoints=True)
-    if not place.config.is_file():
+    if not place.has_config:
         raise ConfigError(
             f"the run {place.id} has no config.toml",
             where=str(place.path),
@@ -61,4 +61,4 @@ def run(
     flags = {"run_dir": str(Path(place.root)), **lasting}
     resolved = read_config(place.config, sets or (), unsets or (), flags, experiment=experiment)
     check_logger_stays_inside(resolved, place.path)
-    return train_resolved(output, resolved, cache_dir=cache_dir, resume=f"{place.id}:{from_}", **once)
+    return train_resolved(output, resolved, cache_dir=cache_dir, named=experiment, resume=f"{place.id}:{from_}", **once)

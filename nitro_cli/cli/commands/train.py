@@ -151,6 +151,7 @@ def _trained(
         output,
         resolved,
         cache_dir=cache_dir,
+        named=experiment,
         **words,
         **once,
     )
