@@ -159,9 +159,9 @@ def _build_data(parts: Parts, request: Request) -> None:
         )
     odd = [key for key in built if not isinstance(key, str)]
     if odd:
-        where = "`build_data` returned" if request.data is None else "`data=` has"
-        raise HookError(
-            f"{where} a split named {odd[0]!r}, {type(odd[0]).__name__}",
+        refusal, origin = (HookError, "`build_data` returned") if request.data is None else (ConfigError, "`data=` has")
+        raise refusal(
+            f"{origin} a split named {odd[0]!r}, {type(odd[0]).__name__}",
             why="records and commands call a split by its name, which is text",
             fix='name every split by a string: {"train": ..., "val": ...}',
         )
