@@ -87,7 +87,7 @@ def _reads_ema(nitro: Nitro) -> bool:
     """Whether what is exported is an exponential moving average: the handle's, or one loaded as its weights."""
     if nitro.carry.ema is not None and nitro.parts.experiment.eval_weights != "raw":
         return True
-    return nitro.request.load_ema and nitro.parts.source is not None and nitro.run_id is None
+    return nitro.start.load_ema and nitro.parts.source is not None and nitro.run_id is None
 
 
 def _trained(nitro: Nitro) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from nitro_cli.errors import ConfigError, IncompatibleError
 from nitro_cli.optim import ema_init
 from nitro_cli.programs import TrainState, in_place
 from nitro_cli.run.restore import Source, checksum_problem, restore_tree
-from nitro_cli.run.setup import Request, manual_optimizers
+from nitro_cli.run.setup import manual_optimizers
+from nitro_cli.run.start import Start
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["initial_carry"]
 
 
-def initial_carry(parts: Parts, request: Request, compile_named: Any) -> TrainState:
+def initial_carry(parts: Parts, start: Start, compile_named: Any) -> TrainState:
     """Build the state that training starts from, in one program when fresh.
 
     A handle without a `train` split gets no optimizer state.
@@ -48,8 +49,8 @@ def initial_carry(parts: Parts, request: Request, compile_named: Any) -> TrainSt
     if not resumed:
         program = compile_named("init", fresh, (parts.params, parts.state, row))
         carry: TrainState = program(parts.params, parts.state, row)
-        if request.restore_optimizer:
-            carry = carry._replace(opt=_restored_optimizer(parts, request, make_opt))
+        if start.restore_optimizer:
+            carry = carry._replace(opt=_restored_optimizer(parts, start, make_opt))
         return carry
     assert source is not None
     _check_anchors(parts, source)
@@ -73,8 +74,8 @@ def _optimizer_init(parts: Parts) -> Any:
     return lambda params, state, row: manual_optimizers(parts, params, state)
 
 
-def _restored_optimizer(parts: Parts, request: Request, make_opt: Any) -> Any:
-    source = request.source
+def _restored_optimizer(parts: Parts, start: Start, make_opt: Any) -> Any:
+    source = start.source
     if source is None or source.kind != "weights" or source.averaged_from is not None:
         raise ConfigError(
             "restore_optimizer without a checkpoint to take the optimizer from",

@@ -11,12 +11,12 @@ from nitro_cli.run.snapshot import unflatten
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
-    from nitro_cli.run.setup import Request
+    from nitro_cli.run.start import Start
 
 __all__ = ["decay_reference"]
 
 
-def decay_reference(parts: Parts, request: Request, fresh: Any) -> Any:
+def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
     """What `w0` stands for in this run.
 
     Where it stands for loaded weights, `parts.w0_source` says in every record which they were: a record holds the
@@ -24,7 +24,7 @@ def decay_reference(parts: Parts, request: Request, fresh: Any) -> Any:
 
     Args:
         parts: with the source's weights restored.
-        request: whose `w0` is `"build_model"`, `"weights"` or a parameter tree.
+        start: whose `w0` is `"build_model"`, `"weights"` or a parameter tree.
         fresh: the parameters as `build_model` returned them.
 
     Raises:
@@ -32,12 +32,12 @@ def decay_reference(parts: Parts, request: Request, fresh: Any) -> Any:
         IncompatibleError: the weights that a resumed run is anchored to cannot be read any more.
     """
     source = parts.source
-    if not isinstance(request.w0, str):
-        return parts.placement.put_parameters(request.w0)
-    if request.w0 not in ("build_model", "weights"):
+    if not isinstance(start.w0, str):
+        return parts.placement.put_parameters(start.w0)
+    if start.w0 not in ("build_model", "weights"):
         raise ConfigError(
-            f"w0 = {request.w0!r}",
-            nearest=nearest(request.w0, ["build_model", "weights"]),
+            f"w0 = {start.w0!r}",
+            nearest=nearest(start.w0, ["build_model", "weights"]),
             fix='w0 is "build_model", "weights" or a parameter tree',
         )
     if source is not None and source.kind == "resume":
@@ -45,7 +45,7 @@ def decay_reference(parts: Parts, request: Request, fresh: Any) -> Any:
         if held is not None and source.record.meta.get("anchors"):
             parts.w0_source = held
             return _read_again(parts, held)
-    if request.w0 == "build_model":
+    if start.w0 == "build_model":
         return fresh
     if source is None or source.kind == "resume":
         raise ConfigError(
@@ -54,7 +54,7 @@ def decay_reference(parts: Parts, request: Request, fresh: Any) -> Any:
             fix='give weights= a checkpoint, or leave w0 at "build_model"',
         )
     path = None if source.path is None else str(Path(source.path).resolve())
-    parts.w0_source = {"path": path, "text": source.text, "ema": request.load_ema}
+    parts.w0_source = {"path": path, "text": source.text, "ema": start.load_ema}
     return parts.params
 
 

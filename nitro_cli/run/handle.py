@@ -32,7 +32,8 @@ from nitro_cli.run.rendering import render
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import load_source
 from nitro_cli.run.run_rules import restored_at_the_end
-from nitro_cli.run.setup import Request, build_parts
+from nitro_cli.run.setup import build_parts
+from nitro_cli.run.start import Start
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import TrainingSession
 
@@ -128,7 +129,7 @@ class Nitro:
                 store=own_store(configured.checkpointer),
                 load_ema=load_ema,
             )
-        self.request = Request(
+        self.start = Start(
             data=data,
             source=source,
             w0=w0,
@@ -138,8 +139,8 @@ class Nitro:
             compile_options=self.compile_options,
         )
         with self._setting_up():
-            self.parts = build_parts(resolved, self.request, _setup_step, self._compiling)
-            self.carry: TrainState = initial_carry(self.parts, self.request, self.compile)
+            self.parts = build_parts(resolved, self.start, _setup_step, self._compiling)
+            self.carry: TrainState = initial_carry(self.parts, self.start, self.compile)
         self.history.monitor = self.parts.selection
         self.evaluator = Evaluator(self.parts, self.compile)
         self.checkpoint_source: str | None = source.text if source is not None else None
@@ -311,7 +312,7 @@ class Nitro:
             if self.run_id is not None:
                 self.history.place = f"{self.run_dir}, run {self.run_id}"
             self.stop_reason = self._session.run()
-            self._sealed = self._session.restore_best(self.request.restore_best)
+            self._sealed = self._session.restore_best(self.start.restore_best)
         return self
 
     def check_trainable(self) -> None:

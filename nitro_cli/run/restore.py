@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from nitro_cli.programs import TrainState
     from nitro_cli.run.devices import Placement
     from nitro_cli.run.parts import Parts
-    from nitro_cli.run.setup import Request
 
 __all__ = ["Source", "load_source", "restore_source", "restore_tree", "with_weights"]
 
@@ -209,14 +208,14 @@ def _derived(record: CheckpointRecord) -> dict[str, Any] | None:
     return {name: arrays[f"extra/derived/{name}"] if value is None else value for name, value in values.items()}
 
 
-def restore_source(parts: Parts, request: Request) -> None:
+def restore_source(parts: Parts, *, load_ema: bool) -> None:
     """Put the source's weights, and for a resume its place in the run, in the place of the fresh ones."""
     source = parts.source
     assert isinstance(source, Source)
     arrays = source.record.arrays
     _check_fields(parts.experiment, source)
     prefix = "params"
-    if request.load_ema and source.kind == "weights" and source.averaged_from is None:
+    if load_ema and source.kind == "weights" and source.averaged_from is None:
         prefix = "ema"
         if not any(name.startswith("ema/") for name in arrays):
             raise IncompatibleError(

@@ -6,7 +6,7 @@ import random
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from nitro_cli.data import Split, answer_fork_warnings, inspect_split
 from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.experiment import (
-    Average,
     FieldKind,
     check_graphconst,
     check_hooks,
@@ -42,25 +41,13 @@ from nitro_cli.run.judged_metrics import check_judged_metrics
 from nitro_cli.run.output_shapes import check_evaluated_outputs
 from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.report import SetupReport
-from nitro_cli.run.restore import Source, restore_source
+from nitro_cli.run.restore import restore_source
 from nitro_cli.run.resumed_data import check_resumed_data
 from nitro_cli.run.run_rules import check_followers, check_rules
+from nitro_cli.run.start import Start
 from nitro_cli.text import path_text
 
-__all__ = ["Request", "build_parts", "manual_optimizers"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """The words of one `Nitro(...)` call that are not fields of the experiment."""
-
-    data: Mapping[str, Any] | None = None
-    source: Source | None = None
-    w0: Any = "build_model"
-    restore_optimizer: bool = False
-    restore_best: bool | Average = False
-    load_ema: bool = False
-    compile_options: Mapping[str, Any] | None = None
+__all__ = ["build_parts", "manual_optimizers"]
 
 
 _UNKNOWN_HORIZON = 1024
@@ -70,28 +57,28 @@ Step = Callable[[str], AbstractContextManager[None]]
 Compiling = Callable[[str], object]
 
 
-def build_parts(resolved: Resolved, request: Request, step: Step, compiling: Compiling) -> Parts:
+def build_parts(resolved: Resolved, start: Start, step: Step, compiling: Compiling) -> Parts:
     """Run the setup steps in order; each failure comes before anything expensive that it makes useless.
 
     Args:
         resolved: the experiment with this run's knobs, and its schedules.
-        request: the other words of the call.
+        start: the other words of the call.
         step: names the step in progress.
         compiling: told when the initialisation is about to be compiled.
     """
     with step("checking the configuration"):
-        parts = _check_configuration(resolved, request)
+        parts = _check_configuration(resolved, start)
     _seed_host(parts.seed)
     with step("building data"):
-        _build_data(parts, request)
-    merge_derived(parts, serving=request.data is not None and not parts.sources)
+        _build_data(parts, start)
+    merge_derived(parts, serving=start.data is not None and not parts.sources)
     _place_device_fields(parts)
     with step("looking at the data"):
         _inspect(parts)
     if "train" in parts.splits:
-        check_rules(parts, request.restore_best)
+        check_rules(parts, start.restore_best)
     with step("building the model"):
-        _build_model(parts, request, compiling)
+        _build_model(parts, start, compiling)
     _set_horizon(parts)
     _agree(parts)
     with step("tracing the outputs"):
@@ -100,12 +87,12 @@ def build_parts(resolved: Resolved, request: Request, step: Step, compiling: Com
         _bind(parts)
     if "train" in parts.splits:
         with step("building the optimizer"):
-            _build_optimizer(parts, request)
+            _build_optimizer(parts, start)
     _report(parts)
     return parts
 
 
-def _check_configuration(resolved: Resolved, request: Request) -> Parts:
+def _check_configuration(resolved: Resolved, start: Start) -> Parts:
     e = resolved.experiment
     cls = type(e)
     check_hooks(e)
@@ -120,7 +107,7 @@ def _check_configuration(resolved: Resolved, request: Request) -> Parts:
             fix="set accum = 1 and accumulate inside train_step",
         )
     seed = e.seed
-    source = request.source
+    source = start.source
     if source is not None and source.kind == "resume":
         held = source.record.meta["seed"]
         if held != seed:
@@ -139,15 +126,15 @@ def _seed_host(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
-def _build_data(parts: Parts, request: Request) -> None:
+def _build_data(parts: Parts, start: Start) -> None:
     parts.dist = WatchedDist(jax.process_index(), process_count())
-    if request.data is not None:
-        built: Any = request.data
+    if start.data is not None:
+        built: Any = start.data
     else:
         with answer_fork_warnings("build_data"):
             built = parts.experiment.build_data(parts.dist)
     if not isinstance(built, Mapping):
-        if request.data is not None:
+        if start.data is not None:
             raise ConfigError(
                 f"data is a {type(built).__name__}",
                 where="data=",
@@ -159,7 +146,7 @@ def _build_data(parts: Parts, request: Request) -> None:
         )
     odd = [key for key in built if not isinstance(key, str)]
     if odd:
-        refusal, origin = (HookError, "`build_data` returned") if request.data is None else (ConfigError, "`data=` has")
+        refusal, origin = (HookError, "`build_data` returned") if start.data is None else (ConfigError, "`data=` has")
         raise refusal(
             f"{origin} a split named {odd[0]!r}, {type(odd[0]).__name__}",
             why="records and commands call a split by its name, which is text",
@@ -176,7 +163,7 @@ def _place_device_fields(parts: Parts) -> None:
     parts.device = parts.placement.put({name: np.array(device_array(getattr(e, name))) for name in names})
 
 
-def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
+def _build_model(parts: Parts, start: Start, compiling: Compiling) -> None:
     e = parts.experiment
 
     def build(device: Mapping[str, jax.Array], key: jax.Array) -> Any:
@@ -188,7 +175,7 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
         parts.seed,
         # With several processes each computes the same by itself, from values of its own.
         parts.device if process_count() == 1 else jax.tree.map(np.asarray, parts.device),
-        options=request.compile_options,
+        options=start.compile_options,
         on_compile=compiling,
         place=layout.keep if layout is not None and layout.fsdp else None,
     )
@@ -201,8 +188,8 @@ def _build_model(parts: Parts, request: Request, compiling: Compiling) -> None:
     )
     fresh = parts.params
     if parts.source is not None:
-        restore_source(parts, request)
-    parts.w0 = decay_reference(parts, request, fresh)
+        restore_source(parts, load_ema=start.load_ema)
+    parts.w0 = decay_reference(parts, start, fresh)
     parts.layout = build_layout(e, parts.params)
 
 
@@ -352,7 +339,7 @@ def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:
     return made
 
 
-def _build_optimizer(parts: Parts, request: Request) -> None:
+def _build_optimizer(parts: Parts, start: Start) -> None:
     e = parts.experiment
     if not parts.manual:
         parts.optimizer = Optimizer(e, parts.layout, parts.hyper, supplies_loss=True)
