@@ -14,19 +14,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from nitro_cli.errors import ExitCode, NitroError
 from nitro_cli.import_frames import importing
 from nitro_cli.text import visible
 
-if TYPE_CHECKING:
-    from nitro_cli.cli.output import Output
-
 __all__ = ["Terminated", "forget_stop", "leave_at_once", "raise_if_stopped", "stopped_by", "stops_unwind"]
 
 _SHOW_CURSOR = b"\x1b[?25h"
 _came: signal.Signals | None = None
+
+
+class Told(Protocol):
+    """What must be known of a command's output to tell of its end."""
+
+    @property
+    def json(self) -> bool:
+        """Whether it tells in JSON."""
 
 
 class Terminated(BaseException):
@@ -50,7 +55,7 @@ def forget_stop() -> None:
     _came = None
 
 
-def leave_at_once(output: Output, which: signal.Signals, left: str) -> NoReturn:
+def leave_at_once(output: Told, which: signal.Signals, left: str) -> NoReturn:
     """End the process from wherever it is, with one line: past Python's streams, whose locks may be held."""
     interrupted = which == signal.SIGINT
     code = ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
@@ -67,7 +72,7 @@ def leave_at_once(output: Output, which: signal.Signals, left: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def stops_unwind(output: Output) -> Iterator[None]:
+def stops_unwind(output: Told) -> Iterator[None]:
     """While inside and no run is there to answer them, stop signals unwind the process: what was begun is cleaned up.
 
     A signal that the process was started to ignore stays ignored.
