@@ -14,7 +14,7 @@ from nitro_cli.errors import MetricError
 from nitro_cli.text import visible
 
 if TYPE_CHECKING:
-    from nitro_cli.metrics.history import History
+    from nitro_cli.metrics.epoch_rows import EpochRows
 
 __all__ = ["plot_history"]
 
@@ -30,7 +30,7 @@ class HistoryFigure(Figure):
         return file.getvalue()
 
 
-def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) -> Figure:
+def plot_history(history: EpochRows, metrics: str | Iterable[str] | None, x: str) -> Figure:
     """Draw one axis per metric below each other; see `History.plot`."""
     if x not in ("epoch", "step"):
         raise MetricError(f"A history cannot be drawn over {x!r}.", fix="use x='epoch' or x='step'")
@@ -50,7 +50,7 @@ def plot_history(history: History, metrics: str | Iterable[str] | None, x: str) 
     return figure
 
 
-def _panels(history: History, metrics: str | Iterable[str] | None) -> list[str]:
+def _panels(history: EpochRows, metrics: str | Iterable[str] | None) -> list[str]:
     plain = [n for n in history.columns if n not in ("epoch", "step")]
     if metrics == "all":
         return plain
@@ -67,7 +67,7 @@ def _panels(history: History, metrics: str | Iterable[str] | None) -> list[str]:
     return names
 
 
-def _draw(axis: Any, history: History, name: str, x: str) -> None:
+def _draw(axis: Any, history: EpochRows, name: str, x: str) -> None:
     rows = [row for row in history if name in row]
     axis.plot([row[x] for row in rows], [row[name] for row in rows], marker="." if len(rows) < 50 else None)
     axis.set_ylabel(visible(name, keep=""), parse_math=False)

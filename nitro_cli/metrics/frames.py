@@ -12,29 +12,29 @@ from nitro_cli.installation import import_extra
 from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
-    from nitro_cli.metrics.history import History
+    from nitro_cli.metrics.epoch_rows import EpochRows
 
 __all__ = ["to_arrow", "to_csv", "to_pandas", "to_polars"]
 
 
-def _columns(history: History) -> dict[str, list[Any]]:
+def _columns(history: EpochRows) -> dict[str, list[Any]]:
     rows = list(history)
     return {name: [row.get(name) for row in rows] for name in history.columns}
 
 
-def to_pandas(history: History) -> Any:
+def to_pandas(history: EpochRows) -> Any:
     """The scalar columns as a pandas frame, NaN where an epoch lacks a metric."""
     pandas = import_extra("pandas", use="History.to_pandas")
     return pandas.DataFrame({name: history.column(name) for name in history.columns})
 
 
-def to_polars(history: History) -> Any:
+def to_polars(history: EpochRows) -> Any:
     """The scalar columns as a polars frame, null where an epoch lacks a metric."""
     polars = import_extra("polars", use="History.to_polars")
     return polars.DataFrame(_columns(history), strict=False)
 
 
-def to_arrow(history: History) -> Any:
+def to_arrow(history: EpochRows) -> Any:
     """The scalar columns as an Arrow table, null where an epoch lacks a metric."""
     pyarrow = import_extra("pyarrow", use="History.to_arrow")
     columns = _columns(history)
@@ -44,7 +44,7 @@ def to_arrow(history: History) -> Any:
     return pyarrow.table({n: pyarrow.array(c, type=kinds[n]) for n, c in columns.items()})
 
 
-def to_csv(history: History, path: str | Path | None) -> str:
+def to_csv(history: EpochRows, path: str | Path | None) -> str:
     """The scalar columns as CSV: numbers in full precision, `nan` and `inf` as such, nothing where one is missing."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

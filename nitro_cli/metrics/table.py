@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-    from nitro_cli.metrics.history import History
+    from nitro_cli.metrics.epoch_rows import EpochRows
 
 __all__ = ["history_html", "history_text", "render_history"]
 
@@ -24,7 +24,7 @@ _PROMPT_LINES = 2
 _FRAME_LINES = 5
 
 
-def render_history(history: History, console: Console, options: ConsoleOptions) -> RenderResult:
+def render_history(history: EpochRows, console: Console, options: ConsoleOptions) -> RenderResult:
     """Yield the renderables of a history, thinned to the height of a terminal and fitted to its width."""
     from rich.text import Text
 
@@ -75,7 +75,7 @@ def _grid(
     return text
 
 
-def history_text(history: History) -> str:
+def history_text(history: EpochRows) -> str:
     """The table as text without control codes, thinned and fitted to the terminal there is."""
     from rich.console import Console
 
@@ -94,7 +94,7 @@ def history_text(history: History) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def history_html(history: History) -> str:
+def history_html(history: EpochRows) -> str:
     """The table as HTML with every row and column."""
     if not history:
         return f"<p>{html.escape(_heading(history, 0))}: no epoch yet</p>"
@@ -114,7 +114,7 @@ def history_html(history: History) -> str:
     )
 
 
-def _heading(history: History, kept: int) -> str:
+def _heading(history: EpochRows, kept: int) -> str:
     what = f"history of {visible(history.title, keep='')}" if history.title else "history"
     place = visible(history.place, keep="") if history.place else history.place
     count = f"{kept} of {len(history)} epochs" if kept < len(history) else f"{kept} epoch{'' if kept == 1 else 's'}"
@@ -123,7 +123,7 @@ def _heading(history: History, kept: int) -> str:
     return f"{what}  ({place}, {count})" if place else f"{what}  ({count})"
 
 
-def _notes(history: History, best: int | None, dropped: list[str]) -> list[str]:
+def _notes(history: EpochRows, best: int | None, dropped: list[str]) -> list[str]:
     notes = []
     if best is not None and history.monitor is not None:
         name, mode = history.monitor
@@ -139,7 +139,7 @@ def _notes(history: History, best: int | None, dropped: list[str]) -> list[str]:
     return [visible(note, keep="") for note in notes]
 
 
-def _fit(history: History, best: int | None, width: int) -> tuple[list[str], list[str]]:
+def _fit(history: EpochRows, best: int | None, width: int) -> tuple[list[str], list[str]]:
     """Return the columns that fit and those dropped from the right, epoch and the monitored metric last of all."""
     names = list(history.columns)
     widths = {n: max(len(visible(n, keep="")), *map(len, c)) for n, c in _cells(history, names).items()}
@@ -160,7 +160,7 @@ def _width(widths: list[int], starred: bool) -> int:
     return sum(w + 2 for w in columns) + (len(columns) - 1) + 2
 
 
-def _cells(history: History, names: list[str]) -> dict[str, list[str]]:
+def _cells(history: EpochRows, names: list[str]) -> dict[str, list[str]]:
     rows = list(history)
     return {name: _column_cells([row.get(name) for row in rows]) for name in names}
 
