@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints.retention import Retention
     from nitro_cli.checkpoints.run_file import read_run_file
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
-    from nitro_cli.checkpoints.sources import named_pair, resolve_resume, resolve_source
+    from nitro_cli.checkpoints.source_names import named_pair, placed_pair
+    from nitro_cli.checkpoints.sources import resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
     from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs, summarize
     from nitro_cli.checkpoints.verification import Verification, verify
@@ -83,6 +84,7 @@ __all__ = [
     "load_manifest",
     "load_with_fallback",
     "named_pair",
+    "placed_pair",
     "plain_meta",
     "prune",
     "quarantine",
@@ -135,7 +137,8 @@ __getattr__, __dir__ = lazy_names(
         "run_file": "read_run_file",
         "retention": "Retention",
         "shared_record": "PartWriter WrittenPart",
-        "sources": "named_pair resolve_resume resolve_source",
+        "source_names": "named_pair placed_pair",
+        "sources": "resolve_resume resolve_source",
         "store": "RunStore",
         "summaries": "RunSummary best_entry runs summarize",
         "differences": "tree_difference",

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.errors import ConfigError, IncompatibleError
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError
 from nitro_cli.text import user_path
 
 from .differences import tree_difference
 from .leaves import LeafSpec, dtype_of
+from .locks import run_is_locked
 from .record import CheckpointRecord, read_record, write_record
 from .record_metadata import record_info
 from .references import AverageRef
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["average", "average_checkpoints"]
 
+_LOOKS = 10
 _SHOWN_LEAVES = 5
 
 
@@ -155,7 +157,8 @@ def average_checkpoints(
 
     Raises:
         ConfigError: something exists at `save`, or `average_of` is no Average.
-        RunNotFoundError, CheckpointNotFoundError: nothing to average.
+        RunNotFoundError, CheckpointNotFoundError: nothing to average. A run that trains meanwhile may delete what was
+            picked: then what it keeps by now is picked, and the error comes after ten times.
         IncompatibleError, IntegrityError, StorageError: as `average` and `write_record`.
 
     Example:
@@ -165,10 +168,30 @@ def average_checkpoints(
         raise ConfigError(
             "the averaged checkpoint would overwrite what is there", where=str(save), fix="choose another path"
         )
-    refs = resolve_source((run, average_of), directory, metric=metric, mode=mode)
-    if not isinstance(refs, AverageRef):
-        raise ConfigError(f"{average_of!r} is no Average", fix="write it as Average(Last(10))")
-    record = average(refs, ema=ema)
+    record = _averaged(directory, run, average_of, metric, mode, ema)
     if save is not None:
         write_record(save, record.meta, record.arrays)
     return record
+
+
+def _averaged(
+    directory: Path | str, run: str, average_of: Average, metric: str | None, mode: str | None, ema: bool
+) -> CheckpointRecord:
+    """The average of what the run keeps when it is read, which a run at work may change meanwhile."""
+    for look in range(_LOOKS, 0, -1):
+        refs = resolve_source((run, average_of), directory, metric=metric, mode=mode)
+        if not isinstance(refs, AverageRef):
+            raise ConfigError(f"{average_of!r} is no Average", fix="write it as Average(Last(10))")
+        try:
+            return average(refs, ema=ema)
+        except CheckpointNotFoundError as error:
+            if not run_is_locked(refs.root / refs.run):
+                raise
+            if look == 1:
+                raise CheckpointNotFoundError(
+                    f"{average_of} of the run {refs.run} could not be read whole",
+                    where=error.where,
+                    why="the run is being trained, and deletes its older checkpoints faster than they are read",
+                    fix="average when it has ended, or train with a `keep` that holds more, such as last(10)",
+                ) from error
+    raise AssertionError("unreachable")

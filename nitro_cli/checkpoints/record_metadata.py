@@ -225,9 +225,9 @@ def no_checkpoint(directory: Path, why: str) -> CheckpointNotFoundError:
     """The error for a path that is no checkpoint; what it is, or what lies beside it, is named."""
     fix = None
     if os.path.exists(directory / "manifest.json"):
-        fix = "this is a directory of runs: name a run and a checkpoint of it, `latest:best` or `latest:latest`"
+        fix = f"this is a directory of runs: name a checkpoint in it, such as `{directory}:latest:best`"
     elif os.path.isdir(directory / CHECKPOINTS):
-        fix = f"this is a run: name it with a checkpoint, `{directory.name}:best` or `{directory.name}:latest`"
+        fix = f"this is a run: name it with a checkpoint, `{directory}:best` or `{directory}:latest`"
     siblings = (
         [p.name for p in directory.parent.iterdir() if p.is_dir() and p.name != directory.name]
         if os.path.isdir(directory.parent)

@@ -1,13 +1,12 @@
-"""Naming a checkpoint: a path, `run:checkpoint`, a pair, an average; and finding what the name means."""
+"""Finding the checkpoint, or those to average, that a name means."""
 
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nitro_cli.errors import (
     CheckpointNotFoundError,
@@ -29,13 +28,11 @@ from .reconcile import tell_adopted, tell_corrected, with_disk, with_records
 from .record_metadata import RECORD_FILE, record_entry, record_info
 from .references import AverageRef, CheckpointRef
 from .retention import warn_about_mixed
+from .source_names import What, check_path, named_pair, placed_pair
 from .summaries import RunSummary, best_entry, summarize
 
-__all__ = ["named_pair", "resolve_resume", "resolve_source"]
+__all__ = ["resolve_resume", "resolve_source"]
 
-What = Literal["weights", "resume"]
-_PAIR = re.compile(r"(latest|all|[0-9a-fA-F]{1,8}):(.+)", re.DOTALL)
-_PREFIX = re.compile(r"[0-9a-f]{1,8}")
 _SHOWN_RUNS = 8
 
 
@@ -45,9 +42,10 @@ def resolve_source(
     """Find the checkpoint that a `weights` or `resume` value names.
 
     Args:
-        spec: a path (text or Path) of a checkpoint; text `run:checkpoint`; or a pair `(run, checkpoint)`. A run is
-            `latest`, `all` (with `best`), or an id or a unique prefix of one. A checkpoint is `latest`, `best`, or for
-            weights an `Average`, as text `average(last(10))`.
+        spec: a path (text or Path) of a checkpoint; text `run:checkpoint`, with its directory `dir:run:checkpoint` or
+            `dir:checkpoint`; or a pair `(run, checkpoint)`. A run is `latest`, `all` (with `best`), or an id or a
+            unique prefix of one. A checkpoint is `latest`, `best`, the name of one or its beginning, or for weights an
+            `Average`, as text `average(last(10))`.
         root: the directory of runs that pairs are looked up in; paths are not relative to it.
         metric, mode: what `best` ranks by; None takes the pair of the newest scored entry.
         what: which keyword it is for; a resume refuses an average.
@@ -58,25 +56,13 @@ def resolve_source(
         IntegrityError, IncompatibleError, StorageError: the manifest or the record cannot be read.
     """
     pair = named_pair(spec, what)
-    if pair is None:
-        return _path_source(os.path.expanduser(os.fspath(spec)), spec, what)
-    return _pair_source(*pair, user_path(root), metric, mode, what)
-
-
-def named_pair(spec: Any, what: What = "weights") -> tuple[str, Any] | None:
-    """The run and the checkpoint (`latest`, `best` or an `Average`) that a value names; None for a path.
-
-    Raises:
-        ConfigError: the value has no such form; the form to use instead is named.
-    """
-    if isinstance(spec, (str, os.PathLike)):
-        matched = _PAIR.fullmatch(spec) if isinstance(spec, str) else None
-        if matched is None:
-            return None
-        spec = (matched[1], matched[2])
-    if not (isinstance(spec, (tuple, list)) and len(spec) == 2):
-        raise _no_form(spec, what)
-    return _checked_pair(spec[0], spec[1], what)
+    if pair is not None:
+        return _pair_source(*pair, user_path(root), metric, mode, what)
+    placed = placed_pair(spec, what)
+    if placed is not None:
+        return _pair_source(placed.run, placed.checkpoint, placed.root, metric, mode, what)
+    check_path(spec, what)
+    return _path_source(user_path(os.fspath(spec)))
 
 
 def resolve_resume(
@@ -130,64 +116,7 @@ def _check_nothing_left(root: Path, manifest: Manifest) -> None:
         )
 
 
-def _no_form(spec: Any, what: What, why: str | None = None, fix: str | None = None) -> ConfigError:
-    form = "a path, `run:checkpoint` such as `latest:best`, or a pair such as ('latest', 'best')"
-    return ConfigError(
-        f"{what}={spec!r} names no checkpoint", where=what, why=why or f"it is not {form}", fix=fix or f"use {form}"
-    )
-
-
-def _checked_pair(run: Any, checkpoint: Any, what: What) -> tuple[str, Any]:
-    """Check the form of a pair; return the run and "latest", "best" or an Average."""
-    from nitro_cli.experiment import Average, Best, Last, Selector, parse_selector
-
-    given = (run, checkpoint)
-    if not isinstance(run, str) or not (run in ("latest", "all") or _PREFIX.fullmatch(run.lower())):
-        raise _no_form(given, what, f"{run!r} is not `latest`, `all` or the id of a run")
-    if isinstance(checkpoint, str) and checkpoint not in ("latest", "best"):
-        try:
-            checkpoint = parse_selector(checkpoint)
-        except ConfigError as error:
-            close = nearest(checkpoint, ("latest", "best", "average(last(10))"))
-            raise ConfigError(
-                f"{what}={given!r} names no checkpoint",
-                where=what,
-                why=f"{checkpoint!r} is not `latest`, `best` or `average(<selector>)`: {error.what}",
-                nearest=close,
-            ) from error
-    if checkpoint == Best(1):
-        checkpoint = "best"
-    elif checkpoint == Last(1):
-        checkpoint = "latest"
-    if isinstance(checkpoint, Selector):
-        fix = f"average what it picks: ({run!r}, Average({checkpoint!r})), as text `{run}:average({checkpoint})`"
-        raise _no_form(given, what, "a selector may pick several checkpoints", fix)
-    if checkpoint == "latest" and run == "all":
-        raise _no_form(given, what, "the newest of all runs is that of the latest run", "use `latest:latest`")
-    if isinstance(checkpoint, Average):
-        if what == "resume":
-            why = "an average has no optimizer state and no position to continue from"
-            raise _no_form(given, what, why, f"use weights=({run!r}, Average(...)) and start a new run from it")
-        if run == "all":
-            raise _no_form(given, what, "an average is over one run", f"use `latest:{checkpoint}`, or a run's id")
-    elif checkpoint not in ("latest", "best"):
-        raise _no_form(given, what, f"{checkpoint!r} is not `latest`, `best` or an Average")
-    return run.lower(), checkpoint
-
-
-def _path_source(text: str, spec: Any, what: What) -> CheckpointRef:
-    if not os.path.lexists(text) and isinstance(spec, str):
-        if text in ("best", "latest", "all"):
-            pair = "latest:latest" if text == "latest" else f"{'all' if text == 'all' else 'latest'}:best"
-            raise _no_form(spec, what, "it does not say of which run", f"use `{pair}`, or a run's id before the colon")
-        if _PREFIX.fullmatch(text):
-            raise _no_form(spec, what, "it does not say which checkpoint", f"use `{text}:best` or `{text}:latest`")
-        run, colon, checkpoint = text.partition(":")
-        if colon and not re.search(r"[/\\]", run) and len(run) > 1:
-            _checked_pair(run, checkpoint, what)
-        if text.startswith("average("):
-            raise _no_form(spec, what, "it does not say of which run", f"use `latest:{text}`")
-    path = user_path(text)
+def _path_source(path: Path) -> CheckpointRef:
     if path.name == RECORD_FILE:
         path = path.parent
     info = record_info(path)
@@ -262,6 +191,8 @@ def _pair_source(
     if checkpoint == "best":
         best = _best(entries, metric, mode, root, summaries)
         return CheckpointRef.of_entry(root, best, "best", manifest)
+    if isinstance(checkpoint, str):
+        return CheckpointRef.of_entry(root, _named(checkpoint, entries, root, summaries), "path", manifest)
     return average_source(checkpoint, chosen or "", entries, root, metric, mode, manifest)
 
 
@@ -313,6 +244,17 @@ def _nothing(
         fix=f"`nitro runs {root}` lists them",
         nearest=close,
     )
+
+
+def _named(name: str, entries: Sequence[ManifestEntry], root: Path, summaries: Sequence[RunSummary]) -> ManifestEntry:
+    """The entry of a name or of the only one that begins like it."""
+    found = [e for e in entries if e.name == name] or [e for e in entries if e.name.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    names = [e.name for e in entries]
+    close = [e.name for e in found[:5]] or nearest(name, [*names, "best", "latest", "average(last(10))"])
+    message = f"{len(found)} checkpoints begin with {name}" if found else f"there is no checkpoint {name}"
+    raise _nothing(message, root, summaries, close=close)
 
 
 def _best(

@@ -91,7 +91,7 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         metavar="S",
-        help="Weights to use: a checkpoint path, or run:checkpoint such as latest:best.",
+        help="Weights to use: a checkpoint path, or [dir:]run:checkpoint such as latest:best.",
     ),
 ]
 RunChoice = Annotated[

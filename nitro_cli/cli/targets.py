@@ -16,7 +16,6 @@ from nitro_cli.errors import (
     IntegrityError,
     NotFoundError,
     RunNotFoundError,
-    nearest,
 )
 from nitro_cli.text import user_path
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from nitro_cli.checkpoints import AverageRef, CheckpointRef, RunSummary
     from nitro_cli.registry import Resolved
 
-__all__ = ["Overrides", "Target", "checkpoint_of", "find_weights", "resolve_target", "run_root"]
+__all__ = ["Overrides", "Target", "checkpoint_of", "find_weights", "named_checkpoint", "resolve_target", "run_root"]
 
 RECORD = "record.json"
 
@@ -72,8 +71,8 @@ def resolve_target(
     """Find what TARGET names.
 
     Args:
-        text: an experiment's name, a run directory, a run's own directory, a run id, a checkpoint path, or None for the
-            newest run under `runs/`.
+        text: an experiment's name, a run directory, a run's own directory, a run id, a checkpoint as `--weights` names
+            one, or None for the newest run under `runs/`.
         overrides: preset, `--set`, `--unset` and flags.
         weights: the `--weights` of a bare experiment.
         run: which run of a run directory.
@@ -89,14 +88,40 @@ def resolve_target(
         _refuse(weights, "--weights", "a checkpoint")
         _refuse(checkpoint, "--checkpoint", "a checkpoint")
         return _from_checkpoint(path, overrides)
-    place = _run_of(text, run)
+    place, named = _run_of(text, run)
     if place is not None:
-        _refuse(overrides.preset, "--preset", "a run")
-        _refuse(weights, "--weights", "a run")
-        return _from_run(place, overrides, checkpoint)
+        what = "a run" if named is None else "a checkpoint"
+        _refuse(overrides.preset, "--preset", what)
+        _refuse(weights, "--weights", what)
+        if named is not None:
+            _refuse(run, "--run", what)
+            _refuse(checkpoint, "--checkpoint", what)
+        return _from_run(place, overrides, named or checkpoint)
     assert text is not None
     _refuse(overrides.experiment, "--experiment", "an experiment")
     return _from_experiment(text, overrides, weights, run, checkpoint, needs_weights)
+
+
+def named_checkpoint(text: str) -> tuple[RunPlace, str] | None:
+    """The run and the word for its checkpoint that `run:checkpoint` or `dir:run:checkpoint` names; None for others.
+
+    Without a directory the run is one of those under `runs/`.
+
+    Raises:
+        ConfigError, RunNotFoundError: it has the form, and names none.
+    """
+    from nitro_cli.checkpoints import named_pair, placed_pair
+
+    pair = named_pair(text)
+    if pair is not None:
+        if pair[0] == "all":
+            raise ConfigError(f"{text} is of no one run", fix="name a run: `latest`, or an id")
+        return find_run(None, None if pair[0] == "latest" else pair[0], with_checkpoints=True), str(pair[1])
+    placed = placed_pair(text)
+    if placed is None:
+        return None
+    run = None if placed.run == "latest" else placed.run
+    return find_run(str(placed.root), run, with_checkpoints=True), str(placed.checkpoint)
 
 
 def _record(path: Path) -> Path | None:
@@ -105,25 +130,25 @@ def _record(path: Path) -> Path | None:
     return path if (path / RECORD).is_file() else None
 
 
-def _run_of(text: str | None, run: str | None) -> RunPlace | None:
-    """The run that the text names, or None when it is an experiment's name."""
+def _run_of(text: str | None, run: str | None) -> tuple[RunPlace | None, str | None]:
+    """The run, and the checkpoint where it says one, that the text names; (None, None) for an experiment's name."""
     if text is None:
-        return find_run(None, run, with_checkpoints=True)
+        return find_run(None, run, with_checkpoints=True), None
     path = user_path(text)
     if is_run_root(path) or is_run_directory(path):
-        return find_run(text, run, with_checkpoints=True)
+        return find_run(text, run, with_checkpoints=True), None
     from nitro_cli.registry import find_experiment
 
     try:
         find_experiment(text)
     except ExperimentNotFoundError as error:
         try:
-            return find_run(text, run, with_checkpoints=True)
+            return named_checkpoint(text) or (find_run(text, run, with_checkpoints=True), None)
         except RunNotFoundError as missing:
             if path.is_dir():
                 raise missing from None
             raise _nothing(text, error) from None
-    return None
+    return None, None
 
 
 def _nothing(text: str, error: ExperimentNotFoundError) -> NotFoundError:
@@ -203,15 +228,15 @@ def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> 
     return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
 
 
-def checkpoint_of(place: RunPlace, checkpoint: str | None) -> tuple[str, Path, str]:
+def checkpoint_of(place: RunPlace, checkpoint: str | None) -> tuple[str, Path | None, str]:
     """Choose a checkpoint of a run.
 
     Args:
         place: the run.
-        checkpoint: `best`, `latest`, or the name of one or its beginning; None is the best, or else the latest.
+        checkpoint: as after the colon of `run:checkpoint`; None is the best, or else the latest.
 
     Returns:
-        The word for `Nitro(weights=)`, the checkpoint's path, and how it was chosen.
+        The word for `Nitro(weights=)`, the checkpoint's path (None for an average), and how it was chosen.
 
     Raises:
         CheckpointNotFoundError: there is no such checkpoint.
@@ -242,28 +267,17 @@ def _check_damage(place: RunPlace) -> None:
         )
 
 
-def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path, str]:
-    by_score = checkpoint == "best" or (checkpoint is None and summary.best is not None)
-    if by_score or checkpoint in (None, "latest"):
-        from nitro_cli.checkpoints import resolve_source
+def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path | None, str]:
+    from nitro_cli.checkpoints import CheckpointRef, resolve_source
 
-        which = "best" if by_score else "latest"
-        word = f"{place.id}:{which}"
-        path = Path(str(resolve_source(word, place.root)))
-        why = " (nothing is scored)" if checkpoint is None and not by_score else ""
-        return word, path, f"{which} checkpoint {path.name}{why}"
-    assert checkpoint is not None
-    names = {entry.name: entry for entry in summary.checkpoints}
-    found = [name for name in names if name == checkpoint] or [name for name in names if name.startswith(checkpoint)]
-    if len(found) == 1:
-        path = place.root / names[found[0]].path
-        return str(path), path, f"checkpoint {found[0]}"
-    raise CheckpointNotFoundError(
-        f"{len(found)} checkpoints begin with {checkpoint}" if found else f"there is no checkpoint {checkpoint}",
-        where=str(place.path),
-        nearest=found[:5] or nearest(checkpoint, [*names, "best", "latest"]),
-        fix=f"`nitro runs {place.root} --run {place.id} --checkpoints` lists them",
-    )
+    which = checkpoint or ("latest" if summary.best is None else "best")
+    found = resolve_source((place.id, which), place.root)
+    if not isinstance(found, CheckpointRef):
+        return f"{place.root}:{found}", None, str(found)
+    if which not in ("best", "latest"):
+        return str(found.path), found.path, f"checkpoint {found.path.name}"
+    why = " (nothing is scored)" if checkpoint is None and which == "latest" else ""
+    return f"{place.id}:{which}", found.path, f"{which} checkpoint {found.path.name}{why}"
 
 
 def _from_checkpoint(path: Path, overrides: Overrides) -> Target:

@@ -50,6 +50,60 @@ def test_the_mean_is_exact_where_float32_sums_would_not_be(tmp_path: Path) -> No
     assert found[0] != np.sum(np.array(values), dtype=np.float32) / np.float32(5)
 
 
+class Overtaken(Last):
+    """The last n, of which the run deletes the oldest as soon as they are picked: `times` times."""
+
+    def select(self, entries: Any, mode: Any) -> Any:
+        picked = super().select(entries, mode)
+        overtaking = OVERTAKING.pop() if OVERTAKING else None
+        if overtaking is not None:
+            overtaking()
+        return picked
+
+
+OVERTAKING: list[Any] = []
+
+
+def overtaken(root: Path, times: int) -> RunStore:
+    """A run at work that keeps its last two checkpoints, w = 1 and 2 at first, and writes one whenever it is asked."""
+    rule = Checkpointer(keep=(Last(2),))
+    store = RunStore.create(root, experiment="Toy", checkpointer=rule)
+    epochs = iter(range(1, 99))
+
+    def write() -> None:
+        epoch = next(epochs)
+        arrays = {"params/w": np.float64(epoch).reshape(1)}
+        store.save({"epoch": epoch}, arrays, epoch=epoch, step=epoch, score=None, name=f"e{epoch}")
+        store.wait()
+
+    write()
+    write()
+    OVERTAKING[:] = [write] * times
+    return store
+
+
+def test_a_run_that_deletes_what_was_picked_is_averaged_as_it_is_by_then(tmp_path: Path) -> None:
+    with overtaken(tmp_path, 3) as store:
+        record = average_checkpoints(tmp_path, store.id, Average(Overtaken(2)), save=tmp_path / "mean")
+    assert record.meta["averaged_from"]["epochs"] == [4, 5]
+    assert read_record(tmp_path / "mean").arrays["params/w"] == [4.5]
+
+
+def test_a_run_that_deletes_faster_than_its_checkpoints_are_read_is_said(tmp_path: Path) -> None:
+    with overtaken(tmp_path, 50) as store, pytest.raises(CheckpointNotFoundError, match="is being trained") as caught:
+        average_checkpoints(tmp_path, store.id, Average(Overtaken(2)))
+    assert "keep" in str(caught.value.fix)
+
+
+def test_a_picked_checkpoint_that_is_gone_of_a_run_that_ended_is_an_error_at_once(tmp_path: Path) -> None:
+    with overtaken(tmp_path, 0) as store:
+        run = store.id
+    doomed = tmp_path / run / "checkpoints" / "e1"
+    OVERTAKING[:] = [lambda: doomed.rename(tmp_path / "gone")]
+    with pytest.raises(CheckpointNotFoundError):
+        average_checkpoints(tmp_path, run, Average(Overtaken(2)))
+
+
 def test_every_leaf_keeps_its_dtype(tmp_path: Path) -> None:
     dtypes: dict[str, Any] = {
         "f16": np.float16,

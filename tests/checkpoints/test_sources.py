@@ -63,6 +63,51 @@ def test_each_way_to_name_a_checkpoint_finds_it(two_runs: tuple[Path, str, str])
     assert found((old, Best(1)), root) == (old, 2)
 
 
+def test_a_checkpoint_is_named_by_itself_or_its_beginning(two_runs: tuple[Path, str, str]) -> None:
+    root, old, new = two_runs
+    assert found("latest:epoch-0002", root) == found(("latest", "epoch-0002"), root) == (new, 2)
+    assert found(f"{old}:epoch-0003", root) == (old, 3)
+    with pytest.raises(CheckpointNotFoundError, match="3 checkpoints begin with epoch"):
+        resolve_source("latest:epoch", root)
+    with pytest.raises(CheckpointNotFoundError, match="no checkpoint bst") as caught:
+        resolve_source("latest:bst", root)
+    assert "best" in caught.value.nearest
+
+
+def test_a_directory_before_the_colon_is_where_the_run_lies(two_runs: tuple[Path, str, str]) -> None:
+    root, old, new = two_runs
+    elsewhere = root / "elsewhere"
+    expected = {
+        f"{root}:latest:best": (new, 1),
+        f"{root}:{old[:5]}:best": (old, 2),
+        f"{root}:all:best": (old, 2),
+        f"{root}:best": (new, 1),
+        f"{root}:epoch-0002": (new, 2),
+        f"{root / old}:latest": (old, 3),
+    }
+    assert {spec: found(spec, elsewhere) for spec in expected} == expected
+    ref = resolve_source(f"{root}:{old}:average(epochs(1:2))", elsewhere)
+    assert isinstance(ref, AverageRef)
+    assert [r.epoch for r in ref.refs] == [1, 2]
+    resumed = resolve_resume(f"{root}:latest:latest", elsewhere)
+    assert resumed is not None
+    assert (resumed.run, resumed.epoch) == (new, 3)
+    assert resumed.continues(root)
+    assert not resumed.continues(elsewhere)
+
+
+def test_a_directory_of_a_name_with_a_colon_is_taken_whole(two_runs: tuple[Path, str, str], tmp_path: Path) -> None:
+    root, _, new = two_runs
+    odd = root.rename(tmp_path / "a:b")
+    assert found(f"{odd}:best", tmp_path) == found(f"{odd}:latest:best", tmp_path) == (new, 1)
+
+
+def test_a_directory_before_the_colon_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    for spec in (f"{tmp_path}/none:latest:best", f"{tmp_path}/none:best", "none:latest:best"):
+        with pytest.raises(RunNotFoundError, match="there is no directory"):
+            resolve_source(spec, tmp_path)
+
+
 def test_a_path_is_itself_wherever_it_lies(two_runs: tuple[Path, str, str], tmp_path: Path) -> None:
     root, old, _ = two_runs
     record = root / old / "checkpoints" / "epoch-0002"
@@ -135,14 +180,13 @@ def test_averages_hold_the_checkpoints_in_order_and_where_the_state_comes_from(
         ("latest", "latest:latest"),
         ("average(last(3))", "latest:average(last(3))"),
         ("a1b2", "a1b2:best"),
-        ("latest:bst", "best"),
         ("latest:average(lst(3))", "last"),
         ("newest:best", "not `latest`, `all` or the id"),
         ("all:latest", "latest:latest"),
         ("all:average(last(2))", "one run"),
         ("latest:last(2)", "latest:average(last(2))"),
         (("latest", Last(2)), "Average(Last(n=2))"),
-        (("latest", 3), "not `latest`, `best` or an Average"),
+        (("latest", 3), "not `latest`, `best`, a name or an Average"),
         ((1, "best"), "not `latest`, `all`"),
         (("latest",), "a pair"),
         (17, "a path"),

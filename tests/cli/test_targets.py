@@ -70,6 +70,34 @@ def test_what_was_chosen_is_said(trained, nitro, run):
     assert "latest checkpoint" in nitro("validate", "--checkpoint", "latest").stderr
 
 
+WIDE = ["Probe", "--set", "width=3"]
+
+
+def test_a_checkpoint_is_named_the_same_way_to_every_command(trained, nitro_json):
+    run = nitro_json("runs")["runs"][0]
+    best, of_best = run["best"]["checkpoint"], nitro_json("evaluate", "--split", "val")["metrics"]
+    for name in ("latest:best", f"{run['id'][:4]}:best", "runs/Probe:latest:best", f"runs/Probe/{run['id']}:best"):
+        assert nitro_json("checkpoint", "info", name)["path"].endswith(best), name
+        assert nitro_json("checkpoint", "verify", name)["checkpoints"][0]["path"].endswith(best), name
+        made = nitro_json("evaluate", name, "--split", "val")
+        assert (made["run"], made["metrics"]) == (run["id"], of_best), name
+        if not name.startswith("runs/Probe/"):
+            weighted = nitro_json("evaluate", *WIDE, "--weights", name, "--split", "val")
+            assert weighted["metrics"] == of_best, name
+    made = nitro_json("evaluate", "runs/Probe:latest:average(last(2))", "--split", "val")
+    weighted = nitro_json("evaluate", *WIDE, "--weights", "latest:average(last(2))", "--split", "val")
+    assert made["metrics"] == weighted["metrics"] != of_best
+    resumed = nitro_json("train", *WIDE, "--resume", "runs/Probe:latest:latest", "--max-epochs", "4")
+    assert (resumed["run"], resumed["epoch"]) == (run["id"], 4)
+
+
+@pytest.mark.parametrize("name", ["latest:bset", "0000aaaa:best", "nowhere:latest:best", "runs/none:best"])
+def test_a_checkpoint_that_is_not_there_is_not_found_by_every_command(trained, nitro, name):
+    for words in (["evaluate", name], ["evaluate", *WIDE, "--weights", name], ["checkpoint", "info", name],
+                  ["checkpoint", "verify", name], ["train", *WIDE, "--resume", name]):  # fmt: skip
+        assert nitro(*words).exit_code == 3, words
+
+
 def test_a_checkpoint_is_chosen_by_name_or_prefix(trained, nitro, nitro_json):
     made = nitro_json("validate", "runs/Probe", "--checkpoint", "epoch-0001")
     assert "epoch-0001" in made["checkpoint"]

@@ -14,7 +14,7 @@ from nitro_cli.cli.options import Yes
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import number, size, table
 from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
-from nitro_cli.cli.targets import checkpoint_of
+from nitro_cli.cli.targets import checkpoint_of, named_checkpoint
 from nitro_cli.errors import ConfigError, ExitCode
 from nitro_cli.text import user_path
 
@@ -64,21 +64,18 @@ def info(
 
 
 def _named(output: Output, text: str) -> Path:
-    """The checkpoint that a path, a run, `run:checkpoint` or `directory:run:checkpoint` names; a choice is said."""
+    """The checkpoint that a path, a run, or a name as `--weights` takes it means; a choice is said."""
     path = user_path(text)
-    run_like = is_run_root(path) or is_run_directory(path) or bool(_RUN_ID.fullmatch(text))
-    place_text, colon, checkpoint = text.rpartition(":")
-    if path.exists() and not run_like:
+    checkpoint = None
+    if is_run_root(path) or is_run_directory(path) or _RUN_ID.fullmatch(text):
+        place = find_run(text, with_checkpoints=True)
+    elif not path.exists() and (named := named_checkpoint(text)) is not None:
+        place, checkpoint = named
+    else:
         return path
-    if run_like:
-        place_text, checkpoint = text, ""
-    elif not colon:
-        return path
-    directory, _, run = place_text.rpartition(":")
-    if not directory and run != "latest":
-        directory, run = place_text, ""
-    place = find_run(directory or None, None if run in ("", "latest") else run, with_checkpoints=True)
-    _, chosen, which = checkpoint_of(place, checkpoint or None)
+    _, chosen, which = checkpoint_of(place, checkpoint)
+    if chosen is None:
+        raise ConfigError(f"{text} is no one checkpoint", fix=f"write it with `nitro average`: {which}")
     output.note(f"run {place.id} of {place.root}, {which}")
     return chosen
 
@@ -111,9 +108,10 @@ def verify(output: Output, path: AnyPath) -> int:
     The exit code is 5 when one is damaged, when one or a run is gone that the manifest lists, and when the manifest
     or a history says otherwise than the records.
     """
+    from nitro_cli.checkpoints import named_pair, placed_pair
     from nitro_cli.checkpoints import verify as verify_all
 
-    found = verify_all(path)
+    found = verify_all(_named(output, path) if named_pair(path) or placed_pair(path) else path)
     damaged = [outcome for outcome in found if not outcome.ok]
     if output.json:
         output.document(checkpoints=[outcome.as_json() for outcome in found], damaged=len(damaged))

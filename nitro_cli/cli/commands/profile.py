@@ -79,7 +79,7 @@ def run(
         from nitro_cli.run import profile
 
         resolved = found.resolved
-        weights = None if found.checkpoint is None else str(found.checkpoint)
+        weights = found.weights if found.checkpoint is None else str(found.checkpoint)
         made = profile(resolved, out_dir=out, first_step=first_step, steps=steps, weights=weights)
     if output.json:
         output.document(

@@ -23,7 +23,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="S",
-        help="Continue a checkpoint exactly: a path, run:checkpoint, or auto.",
+        help="Continue a checkpoint exactly: a path, [dir:]run:checkpoint, or auto.",
         rich_help_panel=_START,
     ),
 ]
@@ -32,7 +32,7 @@ StartWeights = Annotated[
     typer.Option(
         "--weights",
         metavar="S",
-        help="Initial weights: a path, run:checkpoint or run:average(last(10)).",
+        help="Initial weights: a path, [dir:]run:checkpoint or run:average(last(10)).",
         rich_help_panel=_START,
     ),
 ]
