@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from nitro_cli.experiment import Mode
 from nitro_cli.metrics.row_document import HistoryRow
 from nitro_cli.text.documents import Count, Document, Name, Number
 
@@ -83,7 +84,6 @@ RunId = Annotated[str, _like(RUN_ID, "the id of a run")]
 Time = Annotated[float, Field(ge=0, lt=253402300800)]
 """Seconds since 1970, before the year 10000: what a calendar can show."""
 
-Mode = Literal["min", "max"]
 Shape = Annotated[list[Count], Field(max_length=_MOST_AXES), AfterValidator(_is_shape)]
 Nonfinite = Literal["nan", "inf", "-inf"]
 
@@ -248,7 +248,7 @@ class RecordDocument(Document):
     files: dict[Annotated[Name, _path(relative_problem)], _FileDocument]
 
 
-class _Experiment(Document):
+class _RecordedExperiment(Document):
     name: Name | None = None
     import_: Name | None = Field(None, alias="import")
 
@@ -352,7 +352,7 @@ class RecordMeta(Document):
 
     model_config = ConfigDict(extra="allow")
 
-    experiment: _Experiment | None = None
+    experiment: _RecordedExperiment | None = None
     fields_: dict[str, dict[str, Any]] | None = Field(None, alias="fields")
     config: str | None = None
     graphconst: dict[str, str] | None = None

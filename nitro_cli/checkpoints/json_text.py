@@ -14,7 +14,7 @@ from nitro_cli.text.json_values import LARGEST_INTEGER
 
 __all__ = ["BLANK_DIGEST", "decode_value", "dump_sealed", "encode_value", "is_sealed", "load_sealed", "seal"]
 
-DEEPEST = 48
+DEEPEST_JSON = 48
 """Levels of lists and mappings in a value; a document that holds it has a few more."""
 
 _FLOAT = "$float"
@@ -23,7 +23,7 @@ BLANK_DIGEST = "0" * 64
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def encode_value(value: Any, where: str, *, levels: int = DEEPEST) -> Any:
+def encode_value(value: Any, where: str, *, levels: int = DEEPEST_JSON) -> Any:
     """Turn a value into plain JSON: tuples to lists, numpy scalars to numbers, NaN to `{"$float": "nan"}`.
 
     Raises:
@@ -32,7 +32,7 @@ def encode_value(value: Any, where: str, *, levels: int = DEEPEST) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if levels < 0:
-        raise _no_json(where[:200], f"it is nested deeper than {DEEPEST} levels")
+        raise _no_json(where[:200], f"it is nested deeper than {DEEPEST_JSON} levels")
     if isinstance(value, int):
         if abs(value) >= LARGEST_INTEGER:
             raise _no_json(where, "the number is larger than every float")

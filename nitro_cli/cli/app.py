@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nitro_cli.cli.command_table import COMMANDS, Entry, visible
+from nitro_cli.cli.command_table import COMMANDS, CommandEntry, visible_commands
 from nitro_cli.cli.guard import guarded
 from nitro_cli.cli.help_pages import HelpCommand, HelpGroup
 from nitro_cli.cli.light_parameters import make_light
@@ -45,7 +45,7 @@ class LazyGroup(HelpGroup):
 
     def sections(self) -> dict[str, list[tuple[str, str]]]:
         """The commands by section, for the help page."""
-        return visible()
+        return visible_commands()
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """Find the command of `args`; an unknown one is refused with the nearest names."""
@@ -82,7 +82,7 @@ class LazyGroup(HelpGroup):
         sys.exit(guarded(body, output))
 
 
-def build_command(name: str, entry: Entry) -> Any:
+def build_command(name: str, entry: CommandEntry) -> Any:
     """Import the module of `entry` and make the typer command, or group of commands, called `name`."""
     module = importlib.import_module(f"nitro_cli.cli.commands.{entry.module}")
     made = typer.Typer(name=name, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
@@ -98,7 +98,7 @@ def build_command(name: str, entry: Entry) -> Any:
     return typer.main.get_command(made)
 
 
-def _register(made: typer.Typer, name: str, entry: Entry, function: Callable[..., Any]) -> None:
+def _register(made: typer.Typer, name: str, entry: CommandEntry, function: Callable[..., Any]) -> None:
     documentation = (function.__doc__ or "").strip()
     made.command(name, cls=HelpCommand, help=documentation or entry.help, short_help=entry.help)(
         with_standing_options(function, json=entry.reports)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["COMMANDS", "SECTIONS", "Entry", "visible"]
+__all__ = ["COMMANDS", "SECTIONS", "CommandEntry", "visible_commands"]
 
 SECTIONS = ("Train and use", "Look", "Registry", "Keep", "Machine and projects")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """One command.
 
     Args:
@@ -27,29 +27,29 @@ class Entry:
     module: str = ""
     function: str = "run"
     reports: bool = True
-    group: dict[str, Entry] = field(default_factory=dict)
+    group: dict[str, CommandEntry] = field(default_factory=dict)
 
 
-def _sub(help: str, function: str, *, reports: bool = True) -> Entry:
-    return Entry(help, function=function, reports=reports)
+def _sub(help: str, function: str, *, reports: bool = True) -> CommandEntry:
+    return CommandEntry(help, function=function, reports=reports)
 
 
-COMMANDS: dict[str, Entry] = {
-    "train": Entry("Train an experiment.", SECTIONS[0], "train"),
-    "resume": Entry("Continue a run from its own configuration.", SECTIONS[0], "resume"),
-    "validate": Entry("Metrics of the val split.", SECTIONS[0], "validate"),
-    "evaluate": Entry("Metrics of a split.", SECTIONS[0], "evaluate"),
-    "predict": Entry("Run the forward on new data, batch by batch.", SECTIONS[0], "predict"),
-    "export": Entry("Write an artefact that runs without nitro.", SECTIONS[0], "export"),
-    "profile": Entry("Where a run's time goes, and a trace of some of its steps.", SECTIONS[0], "profile"),
-    "render": Entry("Draw samples, or what the model makes of them, to files.", SECTIONS[0], "render"),
-    "runs": Entry("Runs and their checkpoints.", SECTIONS[1], "runs"),
-    "history": Entry("A run's metrics per epoch.", SECTIONS[1], "history"),
-    "plot": Entry("Draw a run's metrics to a file.", SECTIONS[1], "plot"),
-    "compare": Entry("Configurations and results of runs, differences first.", SECTIONS[1], "compare"),
-    "list": Entry("Experiments and presets found.", SECTIONS[2], "list"),
-    "show": Entry("Fields of an experiment: kind, type, value, origin.", SECTIONS[2], "show"),
-    "presets": Entry(
+COMMANDS: dict[str, CommandEntry] = {
+    "train": CommandEntry("Train an experiment.", SECTIONS[0], "train"),
+    "resume": CommandEntry("Continue a run from its own configuration.", SECTIONS[0], "resume"),
+    "validate": CommandEntry("Metrics of the val split.", SECTIONS[0], "validate"),
+    "evaluate": CommandEntry("Metrics of a split.", SECTIONS[0], "evaluate"),
+    "predict": CommandEntry("Run the forward on new data, batch by batch.", SECTIONS[0], "predict"),
+    "export": CommandEntry("Write an artefact that runs without nitro.", SECTIONS[0], "export"),
+    "profile": CommandEntry("Where a run's time goes, and a trace of some of its steps.", SECTIONS[0], "profile"),
+    "render": CommandEntry("Draw samples, or what the model makes of them, to files.", SECTIONS[0], "render"),
+    "runs": CommandEntry("Runs and their checkpoints.", SECTIONS[1], "runs"),
+    "history": CommandEntry("A run's metrics per epoch.", SECTIONS[1], "history"),
+    "plot": CommandEntry("Draw a run's metrics to a file.", SECTIONS[1], "plot"),
+    "compare": CommandEntry("Configurations and results of runs, differences first.", SECTIONS[1], "compare"),
+    "list": CommandEntry("Experiments and presets found.", SECTIONS[2], "list"),
+    "show": CommandEntry("Fields of an experiment: kind, type, value, origin.", SECTIONS[2], "show"),
+    "presets": CommandEntry(
         "Check, show, compare and create presets.",
         SECTIONS[2],
         "presets",
@@ -60,8 +60,8 @@ COMMANDS: dict[str, Entry] = {
             "new": _sub("Write a preset with the overrides given.", "new"),
         },
     ),
-    "average": Entry("Average checkpoints of a run into one record.", SECTIONS[3], "average"),
-    "checkpoint": Entry(
+    "average": CommandEntry("Average checkpoints of a run into one record.", SECTIONS[3], "average"),
+    "checkpoint": CommandEntry(
         "Look into, verify and delete checkpoints.",
         SECTIONS[3],
         "checkpoint",
@@ -71,7 +71,7 @@ COMMANDS: dict[str, Entry] = {
             "prune": _sub("Delete checkpoints that a selection does not keep.", "prune"),
         },
     ),
-    "bundle": Entry(
+    "bundle": CommandEntry(
         "Look into, verify and run an exported bundle.",
         SECTIONS[3],
         "bundle",
@@ -81,9 +81,9 @@ COMMANDS: dict[str, Entry] = {
             "run": _sub("Run a bundle on an .npz.", "run"),
         },
     ),
-    "smoke": Entry("One tiny run of experiments and presets, end to end.", SECTIONS[4], "smoke"),
-    "devices": Entry("The devices JAX sees.", SECTIONS[4], "devices"),
-    "cache": Entry(
+    "smoke": CommandEntry("One tiny run of experiments and presets, end to end.", SECTIONS[4], "smoke"),
+    "devices": CommandEntry("The devices JAX sees.", SECTIONS[4], "devices"),
+    "cache": CommandEntry(
         "The program cache.",
         SECTIONS[4],
         "cache",
@@ -92,12 +92,12 @@ COMMANDS: dict[str, Entry] = {
             "clear": _sub("Empty the program cache.", "clear"),
         },
     ),
-    "doctor": Entry("Check the installation.", SECTIONS[4], "doctor"),
-    "new": Entry("Write a plugin project: package, experiment, presets, tests.", SECTIONS[4], "new"),
+    "doctor": CommandEntry("Check the installation.", SECTIONS[4], "doctor"),
+    "new": CommandEntry("Write a plugin project: package, experiment, presets, tests.", SECTIONS[4], "new"),
 }
 
 
-def visible() -> dict[str, list[tuple[str, str]]]:
+def visible_commands() -> dict[str, list[tuple[str, str]]]:
     """The commands per section, as (name, help)."""
     sections: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
     for name, entry in COMMANDS.items():

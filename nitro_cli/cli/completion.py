@@ -11,7 +11,7 @@ import typer
 
 from nitro_cli.text import user_path, visible
 
-__all__ = ["experiments", "export_backends", "fields", "presets", "run_ids", "runs", "targets"]
+__all__ = ["experiments", "export_backends", "fields", "known_runs", "presets", "run_ids", "targets"]
 
 
 def experiments(incomplete: str) -> list[tuple[str, str]]:
@@ -32,7 +32,7 @@ def presets(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name, _ in _offered(((name, "") for name in list_presets(ref)), incomplete)]
 
 
-def runs(incomplete: str) -> list[tuple[str, str]]:
+def known_runs(incomplete: str) -> list[tuple[str, str]]:
     """Run directories and run ids under `runs/`."""
     found: list[tuple[str, str]] = []
     for root, manifest in _manifests():
@@ -53,7 +53,7 @@ def run_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 def targets(incomplete: str) -> list[tuple[str, str]]:
     """Experiments, then runs."""
-    return experiments(incomplete) + runs(incomplete)
+    return experiments(incomplete) + known_runs(incomplete)
 
 
 def fields(ctx: typer.Context, incomplete: str) -> list[str]:

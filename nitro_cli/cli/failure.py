@@ -15,7 +15,7 @@ from nitro_cli.errors import ExitCode, NitroError, NotFoundError, StorageError
 from nitro_cli.installation import EXTRAS
 from nitro_cli.text import message_of
 
-__all__ = ["Failure", "classify", "owner_of", "user_frame"]
+__all__ = ["Failure", "classify", "package_of", "user_frame"]
 
 Kind = Literal["nitro", "user", "library", "internal", "machine"]
 
@@ -84,7 +84,7 @@ def classify(exception: BaseException) -> Failure:
     return Failure("internal", ExitCode.FAILED, error, exception)
 
 
-def owner_of(filename: str) -> str | None:
+def package_of(filename: str) -> str | None:
     """Whose frame a file belongs to: `nitro`, a library by its package, `python`, or None for the user's own code.
 
     Of what is installed, packages that declare experiments are the user's own.
@@ -117,7 +117,7 @@ def _plugin_packages() -> frozenset[str]:
 
 def user_frame(exception: BaseException) -> traceback.FrameSummary | None:
     """The innermost frame of the user's own code that the exception passed through."""
-    frames = [frame for frame in _frames(exception) if owner_of(frame.filename) is None]
+    frames = [frame for frame in _frames(exception) if package_of(frame.filename) is None]
     return frames[-1] if frames else None
 
 
@@ -138,7 +138,7 @@ def _raised_by_user(exception: BaseException) -> BaseException | None:
 
 def _extra_called(frames: list[traceback.FrameSummary]) -> str | None:
     """The library of an extra that nitro's last frame called, directly or through Python's own modules."""
-    owners = [owner_of(frame.filename) for frame in frames]
+    owners = [package_of(frame.filename) for frame in frames]
     last = max((index for index, owner in enumerate(owners) if owner == "nitro"), default=-1)
     called = next((owner for owner in owners[last + 1 :] if owner != "python"), None)
     modules = {module for modules in EXTRAS.values() for module in modules}

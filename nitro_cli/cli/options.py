@@ -19,9 +19,9 @@ __all__ = [
     "RunChoice",
     "RunDir",
     "Sets",
-    "Split",
+    "SplitOption",
     "Unsets",
-    "Weights",
+    "WeightsOption",
     "Yes",
 ]
 
@@ -62,7 +62,7 @@ RunDir = Annotated[
     typer.Argument(
         metavar="RUN_DIR",
         help="Run directory, a run's own directory, or a run id; the newest run under runs/ by default.",
-        autocompletion=completion.runs,
+        autocompletion=completion.known_runs,
         show_default=False,
     ),
 ]
@@ -86,7 +86,7 @@ Unsets = Annotated[
         "--unset", metavar="K", help="Set a field to none; may be repeated.", autocompletion=completion.fields
     ),
 ]
-Weights = Annotated[
+WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
@@ -111,6 +111,6 @@ CheckpointChoice = Annotated[
         help="best, latest, or a checkpoint's name or unique prefix; the best by default.",
     ),
 ]
-Split = Annotated[str, typer.Option("--split", metavar="SPLIT", help="Split to evaluate.")]
+SplitOption = Annotated[str, typer.Option("--split", metavar="SPLIT", help="Split to evaluate.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nitro_cli.cli.run_places import RunPlace
+from nitro_cli.cli.run_places import FoundRun
 from nitro_cli.errors import NitroWarning
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["read_history"]
 
 
-def read_history(place: RunPlace) -> History:
+def read_history(place: FoundRun) -> History:
     """Read the history of a run; the best row is the one its newest scored checkpoint is ranked by.
 
     The rows are those of the run's newest record, then those that `history.jsonl` has of later epochs.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOME",
-    "RunPlace",
+    "FoundRun",
     "check_manifest_lost",
     "choose_run",
     "find_run",
@@ -36,7 +36,7 @@ _SKEW = 5.0
 
 
 @dataclass(frozen=True)
-class RunPlace:
+class FoundRun:
     """One run.
 
     Args:
@@ -132,7 +132,7 @@ def check_run_dir(path: Path) -> None:
 
 def find_run(
     text: str | None, run: str | None = None, *, with_checkpoints: bool = False, with_history: bool = False
-) -> RunPlace:
+) -> FoundRun:
     """Find the run that `text` names; a newer one that holds nothing to read is passed over, said.
 
     Args:
@@ -152,7 +152,7 @@ def find_run(
     if is_run_root(path):
         return _choose(path, run, need)
     if is_run_directory(path):
-        return RunPlace(path.parent, path.name)
+        return FoundRun(path.parent, path.name)
     if path.is_dir():
         roots = list(run_roots(path))
         if len(roots) == 1:
@@ -193,7 +193,7 @@ def check_manifest_lost(path: Path) -> None:
             )
 
 
-def choose_run(root: Path, run: str | None) -> RunPlace:
+def choose_run(root: Path, run: str | None) -> FoundRun:
     """One run of a directory: by id or unique prefix, else the newest.
 
     Raises:
@@ -202,16 +202,16 @@ def choose_run(root: Path, run: str | None) -> RunPlace:
     return _choose(root, run, None)
 
 
-def _choose(root: Path, run: str | None, need: _Need | None) -> RunPlace:
+def _choose(root: Path, run: str | None, need: _Need | None) -> FoundRun:
     held = summaries(root)
     if run is None or run == "latest":
         if not held:
             raise RunNotFoundError(f"{root} holds no run", where=str(root), fix="`nitro train EXP` makes one")
         newest = _first_with(need, [(root, summary) for summary in held])
-        return RunPlace(root, held[0].id if newest is None else newest[1].id, chosen=run is not None)
+        return FoundRun(root, held[0].id if newest is None else newest[1].id, chosen=run is not None)
     found = [summary.id for summary in held if summary.id.startswith(run)]
     if len(found) == 1:
-        return RunPlace(root, found[0])
+        return FoundRun(root, found[0])
     raise _no_such(run, found, [summary.id for summary in held], str(root))
 
 
@@ -224,11 +224,11 @@ def summaries(root: Path) -> list[RunSummary]:
         return runs(root)
 
 
-def _by_id(text: str) -> RunPlace:
+def _by_id(text: str) -> FoundRun:
     known = {summary.id: root for root in run_roots() for summary in summaries(root)}
     found = [name for name in known if name.startswith(text)]
     if len(found) == 1:
-        return RunPlace(known[found[0]], found[0])
+        return FoundRun(known[found[0]], found[0])
     raise _no_such(text, found, list(known), str(HOME))
 
 
@@ -247,7 +247,7 @@ def _no_such(text: str, found: list[str], known: list[str], where: str) -> RunNo
     )
 
 
-def _newest_of_all(need: _Need | None) -> RunPlace:
+def _newest_of_all(need: _Need | None) -> FoundRun:
     held: list[tuple[Path, RunSummary]] = []
     moments: dict[str, tuple[bool, float]] = {}
     for root in run_roots():
@@ -263,7 +263,7 @@ def _newest_of_all(need: _Need | None) -> RunPlace:
             fix="train one with `nitro train EXP`, or name a run directory",
         )
     root, summary = found
-    return RunPlace(root, summary.id, chosen=False)
+    return FoundRun(root, summary.id, chosen=False)
 
 
 def _moments(newest_first: Sequence[RunSummary]) -> dict[str, tuple[bool, float]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.cli.run_places import HOME, RunPlace, find_run, is_run_directory, is_run_root, summaries
+from nitro_cli.cli.run_places import HOME, FoundRun, find_run, is_run_directory, is_run_root, summaries
 from nitro_cli.errors import (
     CheckpointNotFoundError,
     ConfigError,
@@ -102,7 +102,7 @@ def resolve_target(
     return _from_experiment(text, overrides, weights, run, checkpoint, needs_weights)
 
 
-def named_checkpoint(text: str) -> tuple[RunPlace, str] | None:
+def named_checkpoint(text: str) -> tuple[FoundRun, str] | None:
     """The run and the word for its checkpoint that `run:checkpoint` or `dir:run:checkpoint` names; None for others.
 
     Without a directory the run is one of those under `runs/`.
@@ -130,7 +130,7 @@ def _record(path: Path) -> Path | None:
     return path if (path / RECORD).is_file() else None
 
 
-def _run_of(text: str | None, run: str | None) -> tuple[RunPlace | None, str | None]:
+def _run_of(text: str | None, run: str | None) -> tuple[FoundRun | None, str | None]:
     """The run, and the checkpoint where it says one, that the text names; (None, None) for an experiment's name."""
     if text is None:
         return find_run(None, run, with_checkpoints=True), None
@@ -219,7 +219,7 @@ def find_weights(resolved: Resolved, weights: str) -> CheckpointRef | AverageRef
     return resolve_source(weights, run_root(resolved), metric=metric, mode=mode)
 
 
-def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> Target:
+def _from_run(place: FoundRun, overrides: Overrides, checkpoint: str | None) -> Target:
     weights, path, which = checkpoint_of(place, checkpoint)
     from nitro_cli.registry import read_config
 
@@ -228,7 +228,7 @@ def _from_run(place: RunPlace, overrides: Overrides, checkpoint: str | None) -> 
     return Target(resolved, weights, place.id, path, f"run {place.id} of {place.root}, {which}")
 
 
-def checkpoint_of(place: RunPlace, checkpoint: str | None) -> tuple[str, Path | None, str]:
+def checkpoint_of(place: FoundRun, checkpoint: str | None) -> tuple[str, Path | None, str]:
     """Choose a checkpoint of a run.
 
     Args:
@@ -254,7 +254,7 @@ def checkpoint_of(place: RunPlace, checkpoint: str | None) -> tuple[str, Path | 
     return _chosen(place, summary, checkpoint)
 
 
-def _check_damage(place: RunPlace) -> None:
+def _check_damage(place: FoundRun) -> None:
     from nitro_cli.checkpoints import quarantined_records
 
     aside = [path.name for path in quarantined_records(place.path)]
@@ -267,7 +267,7 @@ def _check_damage(place: RunPlace) -> None:
         )
 
 
-def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path | None, str]:
+def _chosen(place: FoundRun, summary: RunSummary, checkpoint: str | None) -> tuple[str, Path | None, str]:
     from nitro_cli.checkpoints import CheckpointRef, resolve_source
 
     which = checkpoint or ("latest" if summary.best is None else "best")
@@ -283,7 +283,7 @@ def _chosen(place: RunPlace, summary: RunSummary, checkpoint: str | None) -> tup
 def _from_checkpoint(path: Path, overrides: Overrides) -> Target:
     from nitro_cli.registry import read_config
 
-    around = (RunPlace(folder.parent, folder.name) for folder in path.resolve().parents[:3] if is_run_directory(folder))
+    around = (FoundRun(folder.parent, folder.name) for folder in path.resolve().parents[:3] if is_run_directory(folder))
     place = next((place for place in around if place.has_config), None)
     if place is not None:
         resolved = read_config(

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
-from nitro_cli.data.producers import END, STOP, Failure, Message, Producers
+from nitro_cli.data.producers import END, STOP, Message, ProducerFailure, Producers
 from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, WaitEnded, prepared
 from nitro_cli.data.worker_processes import block_group_signals
 from nitro_cli.errors import NitroWarning
@@ -76,10 +76,10 @@ class _Pipeline:
                 # The name would keep the batch alive while the next one is awaited.
                 del item
         except BaseException as error:
-            self.items.put(Failure(error))
+            self.items.put(ProducerFailure(error))
 
     def deliver(self) -> Iterator[Any]:
-        """The prepared batches in order, then `END`; a `Failure` ends it, and so does closing."""
+        """The prepared batches in order, then `END`; a `ProducerFailure` ends it, and so does closing."""
         pending: dict[int, Message] = {}
         plan, producers = self.plan, self.producers
         # An iterator has one message more: that it ended where its length says.
@@ -90,7 +90,7 @@ class _Pipeline:
                 return
             if batch is END:
                 break
-            if isinstance(batch, Failure):
+            if isinstance(batch, ProducerFailure):
                 yield batch
                 return
             if self.transfers and self.slots.get() is STOP:
@@ -113,7 +113,7 @@ class _Pipeline:
                 return pending.pop(expected)
             if pending and not self.ordered:
                 return pending.pop(next(iter(pending)))
-            failed = [index for index, message in pending.items() if isinstance(message[1], Failure)]
+            failed = [index for index, message in pending.items() if isinstance(message[1], ProducerFailure)]
             if failed and deadline is None:
                 deadline = time.monotonic() + ORDER_SECONDS
             try:
@@ -229,7 +229,7 @@ class PrefetchStream(BatchStream):
 
     def _finish(self, item: Any) -> StreamItem:
         self.close()
-        if isinstance(item, Failure):
+        if isinstance(item, ProducerFailure):
             raise item.error
         raise StopIteration
 

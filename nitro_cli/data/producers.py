@@ -15,16 +15,16 @@ from typing import Any, Final
 from nitro_cli.data.stream import StreamPlan, open_indexed, read_in_order
 from nitro_cli.data.worker_processes import block_group_signals
 
-__all__ = ["END", "STOP", "Failure", "Message", "Producers"]
+__all__ = ["END", "STOP", "Message", "ProducerFailure", "Producers"]
 
 STOP: Final = object()
 END: Final = object()
 
 Message = tuple[int, Any, Any, int]
-"""Batch index, batch (or `Failure`, `STOP`, `END`), iterator state, producer."""
+"""Batch index, batch (or `ProducerFailure`, `STOP`, `END`), iterator state, producer."""
 
 
-class Failure:
+class ProducerFailure:
     """An exception on its way to the consumer."""
 
     def __init__(self, error: BaseException) -> None:
@@ -107,7 +107,7 @@ class Producers:
             try:
                 message = (index, read(index), None, worker)
             except BaseException as error:
-                built.put((index, Failure(error), None, worker))
+                built.put((index, ProducerFailure(error), None, worker))
                 return
             built.put(message)
             # The name would keep the batch alive until the next one is built.
@@ -123,7 +123,7 @@ class Producers:
                 index += 1
             self.built.put((index, END, None, worker))
         except BaseException as error:
-            self.built.put((index, Failure(error), None, worker))
+            self.built.put((index, ProducerFailure(error), None, worker))
 
     def _may_build(self, index: int) -> bool:
         if index < self._plan.start or self._closed:

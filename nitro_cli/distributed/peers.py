@@ -26,7 +26,7 @@ __all__ = ["Peers", "join_peers", "peers", "watched"]
 
 PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 17_000}
 """Keep-alive probes: a machine that answers none for 5 + 4 x 3 s is lost. Not every system has each setting."""
-GRACE_SECONDS = 4.0
+PEER_GRACE_SECONDS = 4.0
 """How long the main thread has to notice by itself that a process is gone, and unwind."""
 CLOSING_SECONDS = 8.0
 """How long it then has to close the run's files."""
@@ -203,7 +203,7 @@ class Peers:
         """End this process because another is gone, once the main thread has had time to unwind."""
         # JAX ends a process at once when its coordinator, process 0, is gone: say why before it does.
         if peer != 0 or how.startswith("ended"):
-            self._unwound.wait(GRACE_SECONDS)
+            self._unwound.wait(PEER_GRACE_SECONDS)
             if self._unwound.is_set():
                 time.sleep(CLOSING_SECONDS)
                 os._exit(self.exit_code or ExitCode.FAILED)
@@ -221,7 +221,7 @@ def watched() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not isinstance(error, NitroError) and _of_runtime(error) and found.wait_lost(GRACE_SECONDS):
+        if not isinstance(error, NitroError) and _of_runtime(error) and found.wait_lost(PEER_GRACE_SECONDS):
             lost = found.error()
             found.fail(lost.exit_code)
             raise lost from error

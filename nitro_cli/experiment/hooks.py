@@ -55,7 +55,7 @@ HOOKS = (
 )
 """Every hook; a field of one of these names is refused."""
 
-Path = tuple[str | int, ...]
+ParamPath = tuple[str | int, ...]
 """The place of a leaf in a parameter tree: its keys from the top."""
 
 
@@ -63,7 +63,7 @@ _BIASES_AND_SCALES = frozenset({"b", "beta", "bias", "biases", "gamma", "offset"
 _NORM = re.compile(r"norm|^ln(_|\d|$)")
 
 
-def default_no_decay(path: Path, leaf: Any) -> bool:
+def default_no_decay(path: ParamPath, leaf: Any) -> bool:
     """Whether weight decay leaves this parameter out: biases and the scales of norms.
 
     Every leaf of rank 1 or less; and of any rank what its library calls so: `bias` and `scale` (flax linen, flax nnx,
@@ -132,7 +132,7 @@ class Hooks:
         """
         return "device" if hook == "train_metrics" else "host"
 
-    def param_group(self, path: Path) -> str:
+    def param_group(self, path: ParamPath) -> str:
         """The group of the parameter at `path`; `"frozen"` trains nothing."""
         return "default"
 
@@ -148,7 +148,7 @@ class Hooks:
         """What a group decays toward: `"zero"`, `"w0"` (the parameters as `build_model` returned them) or a tree."""
         return "zero"
 
-    def no_decay(self, path: Path, leaf: Any) -> bool:
+    def no_decay(self, path: ParamPath, leaf: Any) -> bool:
         """Whether weight decay leaves the parameter at `path` out; by default biases and the scales of norms."""
         return default_no_decay(path, leaf)
 
@@ -166,11 +166,11 @@ class Hooks:
             """
             return None
 
-    def no_perturb(self, path: Path, leaf: Any) -> bool:
+    def no_perturb(self, path: ParamPath, leaf: Any) -> bool:
         """Whether a perturbing gradient rule leaves the parameter at `path` alone."""
         return False
 
-    def adaptive_perturb(self, path: Path, leaf: Any) -> bool:
+    def adaptive_perturb(self, path: ParamPath, leaf: Any) -> bool:
         """Whether ASAM scales the perturbation of the parameter at `path` by its size: all but biases and scales."""
         return not default_no_decay(path, leaf)
 

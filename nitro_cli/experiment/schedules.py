@@ -36,7 +36,7 @@ __all__ = [
 
 Steps = Annotated[int, Field(ge=1)]
 Begin = Annotated[int, Field(ge=0)]
-Value = Annotated[float, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Power = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -44,15 +44,15 @@ class Constant(StrictModel):
     """The same value at every step (`optax.constant_schedule`); in TOML a bare number says the same."""
 
     kind: Literal["constant"] = "constant"
-    value: Value
+    value: Finite
 
 
 class Linear(StrictModel):
     """A line from one value to another (`optax.linear_schedule`)."""
 
     kind: Literal["linear"] = "linear"
-    init_value: Value
-    end_value: Value
+    init_value: Finite
+    end_value: Finite
     transition_steps: Steps | None = None
     transition_begin: Begin = 0
 
@@ -61,9 +61,9 @@ class Cosine(StrictModel):
     """Cosine decay (`optax.cosine_decay_schedule`)."""
 
     kind: Literal["cosine"] = "cosine"
-    init_value: Value
+    init_value: Finite
     decay_steps: Steps | None = None
-    alpha: Value = 0.0
+    alpha: Finite = 0.0
     exponent: Power = 1.0
 
 
@@ -71,11 +71,11 @@ class WarmupCosine(StrictModel):
     """A linear warmup, then cosine decay (`optax.warmup_cosine_decay_schedule`)."""
 
     kind: Literal["warmup_cosine"] = "warmup_cosine"
-    init_value: Value = 0.0
-    peak_value: Value
+    init_value: Finite = 0.0
+    peak_value: Finite
     warmup_steps: Begin
     decay_steps: Steps | None = None
-    end_value: Value = 0.0
+    end_value: Finite = 0.0
     exponent: Power = 1.0
 
 
@@ -85,7 +85,7 @@ class OneCycle(StrictModel):
     input_names: ClassVar[dict[str, str]] = {"max_lr": "peak"}
 
     kind: Literal["one_cycle"] = "one_cycle"
-    max_lr: Value
+    max_lr: Finite
     total_steps: Steps | None = None
     pct_start: float = Field(default=0.3, ge=0, le=1)
     anneal_strategy: Literal["cos", "linear"] = "cos"
@@ -107,20 +107,20 @@ class Exponential(StrictModel):
     """Exponential decay (`optax.exponential_decay`)."""
 
     kind: Literal["exponential"] = "exponential"
-    init_value: Value
+    init_value: Finite
     transition_steps: Steps | None = None
     decay_rate: Power
     transition_begin: Begin = 0
     staircase: bool = False
-    end_value: Value | None = None
+    end_value: Finite | None = None
 
 
 class Polynomial(StrictModel):
     """A polynomial from one value to another (`optax.polynomial_schedule`)."""
 
     kind: Literal["polynomial"] = "polynomial"
-    init_value: Value
-    end_value: Value
+    init_value: Finite
+    end_value: Finite
     power: Power
     transition_steps: Steps | None = None
     transition_begin: Begin = 0
@@ -133,8 +133,8 @@ class Piecewise(StrictModel):
     """
 
     kind: Literal["piecewise"] = "piecewise"
-    init_value: Value
-    boundaries_and_scales: dict[Steps, Value] = Field(default_factory=dict)
+    init_value: Finite
+    boundaries_and_scales: dict[Steps, Finite] = Field(default_factory=dict)
     interpolate_type: Literal["linear", "cosine"] | None = None
 
 
@@ -145,9 +145,9 @@ class InverseSqrt(StrictModel):
     """
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
-    peak_value: Value
+    peak_value: Finite
     warmup_steps: Steps
-    init_value: Value = 0.0
+    init_value: Finite = 0.0
 
 
 def _choice(value: Any) -> str | None:
@@ -158,7 +158,7 @@ def _choice(value: Any) -> str | None:
     return str(getattr(value, "kind", "number"))
 
 
-_Number = Annotated[Value, Tag("number")]
+_Number = Annotated[Finite, Tag("number")]
 _Plain = (
     _Number
     | Annotated[Constant, Tag("constant")]

@@ -46,13 +46,13 @@ class Entry(Protocol):
     def resume_point(self) -> bool: ...
 
 
-E = TypeVar("E", bound=Entry)
+_E = TypeVar("_E", bound=Entry)
 
 
 class Selector:
     """A rule that picks entries of a run's manifest. Subclass it and write `select`; `admits` is optional."""
 
-    def select(self, entries: Sequence[E], mode: Mode | None = None) -> list[E]:
+    def select(self, entries: Sequence[_E], mode: Mode | None = None) -> list[_E]:
         """The entries that the rule picks.
 
         Args:
@@ -61,7 +61,7 @@ class Selector:
         """
         raise NotImplementedError
 
-    def admits(self, entries: Sequence[E], entry: E) -> bool:
+    def admits(self, entries: Sequence[_E], entry: _E) -> bool:
         """Whether `entry`, not written yet, would be picked; an entry that no selector admits is not written.
 
         The default answers yes, which always writes and leaves the decision to `select`.
@@ -113,18 +113,18 @@ def _positive(value: Any, name: str) -> None:
         raise ConfigError(f"{name} is a whole number of at least 1, got {value!r}")
 
 
-def _finished(entries: Iterable[E]) -> list[E]:
+def _finished(entries: Iterable[_E]) -> list[_E]:
     return [entry for entry in entries if not entry.resume_point]
 
 
-def _oldest_first(entries: Sequence[E]) -> list[E]:
+def _oldest_first(entries: Sequence[_E]) -> list[_E]:
     # Epochs order one run; across runs only the order of writing does.
     if len({entry.run for entry in entries}) > 1:
         return sorted(entries, key=lambda e: (e.sequence, e.written, e.epoch, e.step))
     return sorted(entries, key=lambda e: (e.epoch, e.step, e.sequence))
 
 
-def rank(entries: Sequence[E], mode: Mode | None = None) -> list[E]:
+def rank(entries: Sequence[_E], mode: Mode | None = None) -> list[_E]:
     """The scored entries, best first; a score that is not finite ranks last, equal scores the older first.
 
     Only entries scored under one metric and mode are ranked: the newest scored entry's, or the newest one's that
@@ -145,7 +145,7 @@ def rank(entries: Sequence[E], mode: Mode | None = None) -> list[E]:
     same = [e for e in scored if e.metric in (newest.metric, None) and e.mode in (way, None)]
     sign = 1.0 if way == "min" else -1.0
 
-    def key(entry: E) -> tuple[bool, float]:
+    def key(entry: _E) -> tuple[bool, float]:
         score = float(entry.score)  # type: ignore[arg-type]
         return (not math.isfinite(score), sign * score if math.isfinite(score) else 0.0)
 
@@ -167,11 +167,11 @@ class Best(Selector):
         if self.among is not None and not isinstance(self.among, Selector):
             raise ConfigError(f"among is a selector, such as Last(20), got {self.among!r}")
 
-    def select(self, entries: Sequence[E], mode: Mode | None = None) -> list[E]:
+    def select(self, entries: Sequence[_E], mode: Mode | None = None) -> list[_E]:
         pool = entries if self.among is None else self.among.select(entries, mode)
         return rank(pool, mode)[: self.k]
 
-    def admits(self, entries: Sequence[E], entry: E) -> bool:
+    def admits(self, entries: Sequence[_E], entry: _E) -> bool:
         if entry.resume_point or entry.score is None:
             return False
         # Ranked only against entries of the same metric and mode, whichever of them is newest.
@@ -196,10 +196,10 @@ class Last(Selector):
     def __post_init__(self) -> None:
         _positive(self.n, "the n of last(n)")
 
-    def select(self, entries: Sequence[E], mode: Mode | None = None) -> list[E]:
+    def select(self, entries: Sequence[_E], mode: Mode | None = None) -> list[_E]:
         return _oldest_first(_finished(entries))[::-1][: self.n]
 
-    def admits(self, entries: Sequence[E], entry: E) -> bool:
+    def admits(self, entries: Sequence[_E], entry: _E) -> bool:
         return not entry.resume_point
 
     def __str__(self) -> str:
@@ -215,10 +215,10 @@ class Every(Selector):
     def __post_init__(self) -> None:
         _positive(self.n, "the n of every(n)")
 
-    def select(self, entries: Sequence[E], mode: Mode | None = None) -> list[E]:
+    def select(self, entries: Sequence[_E], mode: Mode | None = None) -> list[_E]:
         return [e for e in _oldest_first(_finished(entries)) if e.epoch % self.n == 0]
 
-    def admits(self, entries: Sequence[E], entry: E) -> bool:
+    def admits(self, entries: Sequence[_E], entry: _E) -> bool:
         return not entry.resume_point and entry.epoch % self.n == 0
 
     def __str__(self) -> str:
@@ -248,10 +248,10 @@ class Epochs(Selector):
     def __contains__(self, epoch: int) -> bool:
         return any(first <= epoch <= last for first, last in self.spans)
 
-    def select(self, entries: Sequence[E], mode: Mode | None = None) -> list[E]:
+    def select(self, entries: Sequence[_E], mode: Mode | None = None) -> list[_E]:
         return [e for e in _oldest_first(_finished(entries)) if e.epoch in self]
 
-    def admits(self, entries: Sequence[E], entry: E) -> bool:
+    def admits(self, entries: Sequence[_E], entry: _E) -> bool:
         return not entry.resume_point and entry.epoch in self
 
     def __str__(self) -> str:

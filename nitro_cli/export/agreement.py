@@ -10,14 +10,14 @@ import numpy as np
 
 from nitro_cli.errors import IntegrityError
 
-__all__ = ["check_outputs"]
+__all__ = ["check_agreement"]
 
 TOLERANCE = 1e-5
 ROUNDINGS = 4
 """How many roundings of a half-precision dtype two programs may lie apart: they round at other places inside."""
 
 
-def check_outputs(found: Mapping[str, Any], wanted: Mapping[str, np.ndarray], where: str) -> None:
+def check_agreement(found: Mapping[str, Any], wanted: Mapping[str, np.ndarray], where: str) -> None:
     """Raise unless an artefact's outputs equal the handle's own to 1e-5, or to what a dtype of half precision can tell.
 
     Raises:

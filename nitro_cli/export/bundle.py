@@ -16,9 +16,9 @@ from jax import export
 
 from nitro_cli.errors import ConfigError, NitroWarning
 from nitro_cli.export import load
-from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob
-from nitro_cli.export.program import Served, without_source_paths
+from nitro_cli.export.program import PLATFORMS, Served, without_source_paths
 from nitro_cli.export.repository import PATCH
 from nitro_cli.export.tensors import check_same, write_safetensors
 from nitro_cli.export.writing import new_directory
@@ -26,7 +26,6 @@ from nitro_cli.installation import nitro_version
 
 __all__ = ["BundleBackend"]
 
-PLATFORMS = ("cpu", "cuda", "tpu")
 PROMISED = timedelta(days=180)
 """How long a serialized program loads for certain: JAX promises six months of backward compatibility."""
 _EXPORTED_FACTS = (
@@ -129,7 +128,7 @@ class BundleBackend:
             "patch": PATCH if job.patch is not None else None,
             "files": {file.name: _facts(file) for file in sorted(folder.iterdir())},
         }
-        return {**manifest, "seal": load.seal(manifest)}
+        return {**manifest, "seal": load.manifest_seal(manifest)}
 
 
 def _written(exported: Any, folder: Path, name: str) -> dict[str, Any]:
@@ -161,8 +160,8 @@ def _verify(folder: Path, job: ExportJob) -> None:
     programs = bundle.manifest["programs"]
     for size, (wire, wanted) in job.expected.items():
         if "any" in programs or str(size) in programs:
-            check_outputs(bundle(*wire), wanted, f"the bundle at batch size {size}")
+            check_agreement(bundle(*wire), wanted, f"the bundle at batch size {size}")
     size, key = (min(job.expected), "any") if "any" in programs else (job.batch_sizes[0], str(job.batch_sizes[0]))
     wire, wanted = job.expected[size]
     by_hand = load.open_program(folder, bundle.manifest, key, by_hand=True)
-    check_outputs(jax.jit(by_hand.call)(job.served.weights, *wire), wanted, "the bundle, loaded without flatbuffers")
+    check_agreement(jax.jit(by_hand.call)(job.served.weights, *wire), wanted, "the bundle, loaded without flatbuffers")

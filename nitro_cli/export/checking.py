@@ -14,10 +14,10 @@ import numpy as np
 
 from nitro_cli.checkpoints import encode_value
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
-from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.load import BundleError, check_client
-from nitro_cli.export.program import Served, named_leaves
+from nitro_cli.export.program import Served, output_leaves
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.text import exception_text
 
@@ -120,7 +120,7 @@ def predicted(nitro: Nitro, served: Served, wire: tuple[np.ndarray, ...]) -> dic
         nitro.parts.width = width
     specs = served.contract.outputs
     sent = {spec.name: value for spec, value in zip(served.contract.inputs, wire, strict=True)}
-    leaves = named_leaves(own, specs)
+    leaves = output_leaves(own, specs)
     return {spec.name: np.asarray(leaves[spec.leaf] if spec.leaf in leaves else sent[spec.leaf]) for spec in specs}
 
 
@@ -131,7 +131,7 @@ def check_against_predict(nitro: Nitro, served: Served, expected: Expected) -> N
         IntegrityError: an output differs by more than 1e-5.
     """
     wire, found = expected[min(expected)]
-    check_outputs(found, predicted(nitro, served, wire), "the exported function, run by hand, against predict")
+    check_agreement(found, predicted(nitro, served, wire), "the exported function, run by hand, against predict")
 
 
 def try_postprocess(contract: WireContract, expected: Expected) -> None:

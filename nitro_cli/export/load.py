@@ -107,9 +107,9 @@ def verify_bundle(path: Any) -> dict[str, Any]:
         BundleError: there is no bundle, a file is missing, damaged or outside it, or the format is newer.
     """
     root = Path(path).expanduser()
-    manifest = read_manifest(root)
+    manifest = read_bundle_manifest(root)
     try:
-        verify(root, manifest)
+        check_sealed(root, manifest)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedBundleError(f"{root / MANIFEST} is not as an export writes it: {error!r}") from None
     return manifest
@@ -122,7 +122,7 @@ def bundle_info(path: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         BundleError: there is no bundle, or one of the two cannot be read.
     """
     root = Path(path).expanduser()
-    manifest = read_manifest(root)
+    manifest = read_bundle_manifest(root)
     try:
         return manifest, _provenance(root)
     except (OSError, ValueError) as error:
@@ -130,7 +130,7 @@ def bundle_info(path: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _provenance(root: Path) -> dict[str, Any]:
-    found = parse_json(read_file(inside(root, PROVENANCE)))
+    found = strict_json(read_file(inside(root, PROVENANCE)))
     if not isinstance(found, dict):
         raise ValueError("it is no table of entries")
     return found
@@ -302,10 +302,10 @@ def check_client(returned: Any, specs: Any, batch: int) -> None:
             )
 
 
-def read_manifest(root: Path) -> dict[str, Any]:
+def read_bundle_manifest(root: Path) -> dict[str, Any]:
     """The manifest of a bundle, its format checked."""
     try:
-        manifest = parse_json(read_file(root / MANIFEST))
+        manifest = strict_json(read_file(root / MANIFEST))
     except (FileNotFoundError, NotADirectoryError):
         raise NoBundleError(f"{root} is no bundle: it has no {MANIFEST}") from None
     except (ValueError, OSError) as error:
@@ -334,7 +334,7 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def parse_json(content: bytes) -> Any:
+def strict_json(content: bytes) -> Any:
     """JSON in UTF-8; a number that is not finite or has more digits than Python reads is a ValueError, as is depth."""
     try:
         return json.loads(content.decode(), parse_constant=_no_number)
@@ -416,10 +416,10 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
-def verify(root: Path, manifest: dict[str, Any]) -> None:
+def check_sealed(root: Path, manifest: dict[str, Any]) -> None:
     """Compare the manifest and every file with the digests written at export."""
     sealed = {key: value for key, value in manifest.items() if key != "seal"}
-    if seal(sealed) != manifest.get("seal"):
+    if manifest_seal(sealed) != manifest.get("seal"):
         raise DamagedBundleError(f"{root / MANIFEST} was changed after the export")
     used = [manifest["weights"], manifest["postprocess"], manifest["patch"], PROVENANCE, CONFIG, DEVICE]
     used += [entry[part] for entry in manifest["programs"].values() for part in ("serialized", "module")]
@@ -439,7 +439,7 @@ def verify(root: Path, manifest: dict[str, Any]) -> None:
             raise DamagedBundleError(f"{name} of the bundle {root} is not the file that was exported")
 
 
-def seal(manifest: dict[str, Any]) -> str:
+def manifest_seal(manifest: dict[str, Any]) -> str:
     """Digest of a manifest's content, however it is laid out."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
@@ -453,7 +453,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     if length > len(data) - 8:
         raise DamagedBundleError(f"{path} is truncated")
     try:
-        header = parse_json(data[8 : 8 + length])
+        header = strict_json(data[8 : 8 + length])
     except ValueError:
         raise DamagedBundleError(f"{path} is no safetensors file") from None
     if not isinstance(header, dict):

@@ -23,7 +23,10 @@ from nitro_cli.text import path_text
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
 
-__all__ = ["Served", "exported_view", "named_leaves", "serve", "without_source_paths"]
+__all__ = ["PLATFORMS", "Served", "exported_view", "output_leaves", "serve", "without_source_paths"]
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+"""What a program is exported for."""
 
 Weights = dict[str, np.ndarray]
 
@@ -164,7 +167,7 @@ def _wire_shapes(contract: WireContract) -> list[jax.ShapeDtypeStruct]:
 
 
 def _selected(outputs: Any, sent: Mapping[str, Any], contract: WireContract) -> dict[str, Any]:
-    leaves = named_leaves(outputs, contract.outputs)
+    leaves = output_leaves(outputs, contract.outputs)
     found: dict[str, Any] = {}
     for spec in contract.outputs:
         if spec.leaf in leaves:
@@ -181,7 +184,7 @@ def _selected(outputs: Any, sent: Mapping[str, Any], contract: WireContract) -> 
     return found
 
 
-def named_leaves(outputs: Any, specs: Sequence[ExportSpec]) -> dict[str, Any]:
+def output_leaves(outputs: Any, specs: Sequence[ExportSpec]) -> dict[str, Any]:
     """The leaves of what `forward` returned, by the names that export specs use."""
     if isinstance(outputs, Mapping):
         return _flat_leaves(outputs)

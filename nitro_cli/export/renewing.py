@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
-from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob, find_backend
 from nitro_cli.export.checking import Expected, batch_sizes_of, checked, expected_outputs, plain_json, try_postprocess
 from nitro_cli.export.contract import wire_contract
@@ -142,7 +142,7 @@ def _compare_with_old(source: Path, expected: Expected) -> str:
         )
         return f"not compared: the old program does not run ({told})"
     for size, outputs in found.items():
-        check_outputs(outputs, expected[size][1], f"{source}, its own program, at batch size {size}")
+        check_agreement(outputs, expected[size][1], f"{source}, its own program, at batch size {size}")
     return "the old program gives the same outputs"
 
 

@@ -14,15 +14,14 @@ import numpy as np
 from jax import export
 
 from nitro_cli.errors import ConfigError
-from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob, without_postprocess
-from nitro_cli.export.program import without_source_paths
+from nitro_cli.export.program import PLATFORMS, without_source_paths
 from nitro_cli.export.writing import new_directory
 from nitro_cli.installation import import_extra
 
 __all__ = ["SavedModelBackend"]
 
-PLATFORMS = ("cpu", "cuda", "tpu")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -121,4 +120,4 @@ def _verify(tf: Any, folder: Path, job: ExportJob) -> None:
         sent = {name: tf.constant(value) for name, value in zip(names, wire, strict=True)}
         found: Mapping[str, Any] = loaded.signatures[f"serving_b{size}"](**sent)
         arrays = {name: np.asarray(value) for name, value in found.items()}
-        check_outputs(arrays, wanted, f"the SavedModel's signature serving_b{size}")
+        check_agreement(arrays, wanted, f"the SavedModel's signature serving_b{size}")

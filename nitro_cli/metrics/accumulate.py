@@ -9,7 +9,7 @@ import numpy as np
 
 from nitro_cli.errors import MetricError
 from nitro_cli.metrics.combine import divide_leaf, join_leaf
-from nitro_cli.metrics.leaves import EXAMPLE, Leaf, batch_leaf, flatten_values, joined_name
+from nitro_cli.metrics.leaves import EXAMPLE, CombinedLeaf, batch_leaf, flatten_values, joined_name
 from nitro_cli.metrics.values import Concat, Mean
 
 __all__ = ["SplitAccumulator"]
@@ -36,7 +36,7 @@ class SplitAccumulator:
     def __init__(self, hook: str = "metrics", split: str | None = None) -> None:
         self._hook = hook
         self._split = split
-        self._leaves: dict[tuple[str, ...], Leaf] = {}
+        self._leaves: dict[tuple[str, ...], CombinedLeaf] = {}
         self._first: int | None = None
         self._batches = 0
         self._concatenated: dict[str, np.ndarray] = {}
@@ -113,7 +113,7 @@ class SplitAccumulator:
             level[path[-1]] = self._finished(joined_name(path), leaf)
         return out
 
-    def _finished(self, name: str, leaf: Leaf) -> Any:
+    def _finished(self, name: str, leaf: CombinedLeaf) -> Any:
         if leaf.mode is Concat:
             joined = np.concatenate(leaf.parts, axis=0)
             self._concatenated[name] = joined
@@ -123,7 +123,7 @@ class SplitAccumulator:
             value = divide_leaf(leaf, f"{name!r}", self._where(None))
         return value.copy() if isinstance(value, np.ndarray) else value
 
-    def _check_structure(self, leaves: dict[tuple[str, ...], Leaf], where: str) -> None:
+    def _check_structure(self, leaves: dict[tuple[str, ...], CombinedLeaf], where: str) -> None:
         missing = [joined_name(p) for p in self._leaves if p not in leaves]
         extra = [joined_name(p) for p in leaves if p not in self._leaves]
         if missing or extra:
@@ -166,7 +166,7 @@ class SplitAccumulator:
         return ", ".join(parts)
 
 
-def _shapes(leaf: Leaf) -> str:
+def _shapes(leaf: CombinedLeaf) -> str:
     if leaf.mode is Concat:
         return f"entries of shape {leaf.shape}"
     text = f"shape {leaf.shape}"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import MetricError, NitroWarning
-from nitro_cli.metrics.leaves import Leaf
+from nitro_cli.metrics.leaves import CombinedLeaf
 from nitro_cli.metrics.values import INT64_LIMIT, Concat, Max, Mean, Min
 
 __all__ = ["divide_leaf", "join_leaf"]
 
 
-def join_leaf(kept: Leaf | None, new: Leaf, name: str, where: str) -> Leaf:
+def join_leaf(kept: CombinedLeaf | None, new: CombinedLeaf, name: str, where: str) -> CombinedLeaf:
     """Return `new` combined with what was kept; `kept` itself is not changed."""
     if kept is None:
         _check_bound(new, name, where)
@@ -44,7 +44,7 @@ def _min(a: Any, b: Any) -> Any:
     return a if a <= b or a != a else b
 
 
-def _check_bound(leaf: Leaf, name: str, where: str) -> None:
+def _check_bound(leaf: CombinedLeaf, name: str, where: str) -> None:
     if max(leaf.bound, leaf.count_bound) >= INT64_LIMIT:
         raise MetricError(
             f"The integers of {name!r} no longer fit 64 bits.", where=where, fix="return floating-point numbers"
@@ -64,7 +64,7 @@ def _check_dtypes(first: np.ndarray, new: np.ndarray, name: str, where: str) -> 
     )
 
 
-def divide_leaf(leaf: Leaf, name: str, where: str) -> Any:
+def divide_leaf(leaf: CombinedLeaf, name: str, where: str) -> Any:
     """Return the total over the count; an entry whose count is zero is NaN with a warning, unless all are."""
     zero = np.equal(leaf.count, 0)
     if not np.any(zero):

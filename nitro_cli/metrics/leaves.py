@@ -11,14 +11,14 @@ import numpy as np
 from nitro_cli.errors import MetricError
 from nitro_cli.metrics.values import INT64_LIMIT, MODES, Concat, Mean, _Value
 
-__all__ = ["EXAMPLE", "Leaf", "batch_leaf", "flatten_values", "joined_name"]
+__all__ = ["EXAMPLE", "CombinedLeaf", "batch_leaf", "flatten_values", "joined_name"]
 
 LARGEST = int(np.finfo(np.float64).max)
 EXAMPLE = "Mean(total, count) for a mean, Sum(x), Max(x), Min(x), or Concat(x) with one entry per sample"
 
 
 @dataclass
-class Leaf:
+class CombinedLeaf:
     """What has been combined so far for one leaf."""
 
     mode: type[_Value]
@@ -102,7 +102,7 @@ def _leaves_of(value: _Value, path: tuple[str, ...], where: str) -> Iterator[tup
         yield from _leaves_of(made, (*path, key), where)
 
 
-def batch_leaf(value: _Value, name: str, where: str, samples: int | None) -> Leaf:
+def batch_leaf(value: _Value, name: str, where: str, samples: int | None) -> CombinedLeaf:
     """Return one batch's value as host numbers: exact integers, float64, or the entries of a Concat."""
     if isinstance(value, Concat):
         entries = _array(value.value, name, where)
@@ -120,9 +120,9 @@ def batch_leaf(value: _Value, name: str, where: str, samples: int | None) -> Lea
                 why="Concat holds one entry per sample, the batch axis first",
                 fix="move the batch axis to the front, or use another mode",
             )
-        return Leaf(Concat, entries.shape[1:], parts=[entries.copy()])
+        return CombinedLeaf(Concat, entries.shape[1:], parts=[entries.copy()])
     total, bound = _number(value.value, name, where)
-    leaf = Leaf(type(value), np.shape(total), value=total, bound=bound)
+    leaf = CombinedLeaf(type(value), np.shape(total), value=total, bound=bound)
     if isinstance(value, Mean):
         count, leaf.count_bound = _number(value.count, f"{name} (its count)", where)
         leaf.count, leaf.count_shape = count, np.shape(count)

@@ -11,7 +11,7 @@ from nitro_cli.optim.decay_report import decay_rows
 from nitro_cli.optim.gradient_rules import ASAM, SAM, GradRule, PerturbRule, SingleGrad
 from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, horizon_jump
 from nitro_cli.optim.hyperparameters import HyperParams, decay
-from nitro_cli.optim.layout import Leaf, ParamLayout, build_layout
+from nitro_cli.optim.layout import ParamLayout, ParamLeaf, build_layout
 from nitro_cli.optim.manual import bind_manual
 from nitro_cli.optim.named_schedules import (
     NamedCurve,
@@ -41,11 +41,11 @@ __all__ = [
     "GroupRow",
     "Hyper",
     "HyperParams",
-    "Leaf",
     "NamedCurve",
     "NamedSchedule",
     "Optimizer",
     "ParamLayout",
+    "ParamLeaf",
     "PerturbRule",
     "Plateau",
     "SingleGrad",

@@ -11,7 +11,7 @@ import numpy as np
 
 from nitro_cli.errors import OptimizerError, nearest
 from nitro_cli.optim.group_rates import ask_hook
-from nitro_cli.optim.layout import Leaf, ParamLayout
+from nitro_cli.optim.layout import ParamLayout, ParamLeaf
 from nitro_cli.text import path_text
 
 __all__ = ["anchor_arrays", "anchor_checksums", "anchored_groups"]
@@ -74,7 +74,7 @@ def _by_text(tree: Any, group: str, layout: ParamLayout) -> dict[str, Any]:
     return flat
 
 
-def _fitting(flat: Mapping[str, Any], leaf: Leaf, group: str) -> Any:
+def _fitting(flat: Mapping[str, Any], leaf: ParamLeaf, group: str) -> Any:
     if leaf.text not in flat:
         raise OptimizerError(
             f"the anchor has no leaf {leaf.text!r}",

@@ -33,7 +33,7 @@ __all__ = [
     "with_log_names",
 ]
 
-Resolved = tuple[ValueSource, Plateau | None]
+BoundValue = tuple[ValueSource, Plateau | None]
 
 _LONGEST = 2**24  # optimizer steps; no warmup is longer
 
@@ -132,7 +132,7 @@ def gradient_rule(e: Any) -> GradRule:
     return checked_rule(hook() if callable(hook) else hook)
 
 
-def _first_rule(e: Any, resolved: Mapping[str, Resolved]) -> tuple[GradRule, RuleValues | None]:
+def _first_rule(e: Any, resolved: Mapping[str, BoundValue]) -> tuple[GradRule, RuleValues | None]:
     """The gradient rule of the first step, and what its hook was called with where it takes the step's numbers."""
     hook: Any = getattr(e, "grad_rule", None)
     if not takes_values(hook):
@@ -223,7 +223,7 @@ def _check_decay(bindings: Sequence[Binding], rates: Mapping[str, GroupRates], r
 
 def resolve_entries(
     entries: Mapping[str, Any], total_steps: int, monitor: Any, *, trains: bool = True
-) -> tuple[dict[str, Resolved], dict[str, PlateauCounters]]:
+) -> tuple[dict[str, BoundValue], dict[str, PlateauCounters]]:
     """The values of every schedule over the horizon, and the counters of those under a plateau.
 
     Raises:
@@ -249,7 +249,7 @@ def resolve_entries(
     return resolved, counters
 
 
-def _over_some_horizon(key: str, entry: Any, total: int) -> Resolved:
+def _over_some_horizon(key: str, entry: Any, total: int) -> BoundValue:
     """A schedule for a handle that does not train: where `total` does not suit it, over the next doubling that does.
 
     Such a handle reads a Device field's value at one step and nothing else, and may have no horizon at all.
@@ -272,7 +272,7 @@ def _group_columns(
     rates: Mapping[str, GroupRates],
     rules: Mapping[str, GroupRule],
     bindings: Sequence[Binding],
-    resolved: Mapping[str, Resolved],
+    resolved: Mapping[str, BoundValue],
 ) -> list[Column]:
     columns: list[Column] = []
     for group in layout.groups:
@@ -289,7 +289,7 @@ def _group_columns(
     return columns
 
 
-def _gradient_columns(rule: GradRule, bindings: Sequence[Binding], resolved: Mapping[str, Resolved]) -> list[Column]:
+def _gradient_columns(rule: GradRule, bindings: Sequence[Binding], resolved: Mapping[str, BoundValue]) -> list[Column]:
     bound = {b.name: b.key for b in bindings if b.space == "grad"}
     return [
         Column(f"grad/{name}", resolved[bound[name]][0], 1.0, bound[name])
@@ -323,7 +323,9 @@ def _clip_norm(value: Any) -> float:
 
 
 def with_log_names(
-    columns: Sequence[Column], resolved: Mapping[str, Resolved], naming: Callable[[Sequence[Column]], Mapping[str, str]]
+    columns: Sequence[Column],
+    resolved: Mapping[str, BoundValue],
+    naming: Callable[[Sequence[Column]], Mapping[str, str]],
 ) -> tuple[Column, ...]:
     """The columns, those that vary with their name on the train lines."""
     varying = [c for c in columns if c.key is not None and (resolved[c.key][1] or resolved[c.key][0].constant is None)]
@@ -331,7 +333,7 @@ def with_log_names(
     return tuple(replace(column, log=names.get(column.name)) for column in columns)
 
 
-def _binding_row(binding: Binding, origin: str, resolved: Resolved) -> BindingRow:
+def _binding_row(binding: Binding, origin: str, resolved: BoundValue) -> BindingRow:
     bound = tuple(f"{group}/{binding.name}" for group in binding.groups) or (f"{binding.space}/{binding.name}",)
     return BindingRow(binding.key, bound, origin, resolved[0].text)
 

@@ -14,7 +14,7 @@ import optax
 
 from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest
 from nitro_cli.optim.hyperparameters import HyperParams, UnknownHyperparameter
-from nitro_cli.optim.layout import Leaf
+from nitro_cli.optim.layout import ParamLeaf
 from nitro_cli.text import exception_text
 
 __all__ = ["GroupRule", "build_transformation", "check_answered", "group_rule", "is_transformation"]
@@ -54,7 +54,7 @@ def is_transformation(value: Any) -> bool:
     return callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
 
 
-def group_rule(e: Any, group: str, leaves: tuple[Leaf, ...], candidates: Iterable[str]) -> GroupRule:
+def group_rule(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: Iterable[str]) -> GroupRule:
     """Read the `optimizer` hook for one group.
 
     Args:
@@ -195,7 +195,7 @@ def _factory_name(factory: Any) -> str:
     return f"optax.{name}" if module.startswith("optax") else name
 
 
-def _names_read(e: Any, group: str, leaves: tuple[Leaf, ...], candidates: Iterable[str]) -> set[str]:
+def _names_read(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: Iterable[str]) -> set[str]:
     """Call a level 2 hook once under tracing and note which hyperparameters it asks for."""
     names = sorted(set(candidates) - {"learning_rate", "weight_decay", "anchor", "decay_mask"})
     read: set[str] = set()

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 from nitro_cli.errors import OptimizerError
 from nitro_cli.text import path_keys, path_text
 
-__all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "Leaf", "ParamLayout", "build_layout"]
+__all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "ParamLayout", "ParamLeaf", "build_layout"]
 
 DEFAULT_GROUP = "default"
 FROZEN_GROUP = "frozen"
-RESERVED = ("opt", "device", "grad", "bind")
+RESERVED_GROUPS = ("opt", "device", "grad", "bind")
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ParamLeaf:
     """One array of the parameter tree.
 
     Attributes:
@@ -58,20 +58,20 @@ class ParamLayout:
         groups: the groups with trained leaves: `default` first, the others as they first appear.
     """
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ParamLeaf, ...]
     groups: tuple[str, ...]
 
     @property
-    def frozen(self) -> tuple[Leaf, ...]:
+    def frozen(self) -> tuple[ParamLeaf, ...]:
         """The leaves that train nothing."""
         return self.of_group(FROZEN_GROUP)
 
     @property
-    def trained(self) -> tuple[Leaf, ...]:
+    def trained(self) -> tuple[ParamLeaf, ...]:
         """The leaves of every group but `frozen`."""
         return tuple(leaf for leaf in self.leaves if leaf.group != FROZEN_GROUP)
 
-    def of_group(self, group: str) -> tuple[Leaf, ...]:
+    def of_group(self, group: str) -> tuple[ParamLeaf, ...]:
         """The leaves of `group` in tree order."""
         return tuple(leaf for leaf in self.leaves if leaf.group == group)
 
@@ -103,7 +103,7 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
             floating or complex dtype, or nothing trains.
     """
     flat, _ = jax.tree_util.tree_flatten_with_path(params)
-    leaves: list[Leaf] = []
+    leaves: list[ParamLeaf] = []
     seen: set[str] = set()
     for entries, array in flat:
         leaf = _leaf(e, path_keys(entries), array)
@@ -126,14 +126,14 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
     return ParamLayout(tuple(leaves), tuple(groups))
 
 
-def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> Leaf:
+def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> ParamLeaf:
     text = path_text(path)
     group = e.param_group(path)
-    if not isinstance(group, str) or not group or "/" in group or group in RESERVED:
+    if not isinstance(group, str) or not group or "/" in group or group in RESERVED_GROUPS:
         raise OptimizerError(
             f"param_group returned {group!r}",
             where=f"parameter {text}",
-            why=f"a group is a non-empty name without '/', and none of {', '.join(RESERVED)}",
+            why=f"a group is a non-empty name without '/', and none of {', '.join(RESERVED_GROUPS)}",
             fix="return a string such as 'default', 'backbone' or 'frozen'",
         )
     if group != FROZEN_GROUP and not jnp.issubdtype(array.dtype, jnp.inexact):
@@ -142,7 +142,7 @@ def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> Leaf:
             why="only floating and complex arrays have a gradient",
             fix=f"keep it in the layer state, or put it into the group {FROZEN_GROUP!r}",
         )
-    return Leaf(
+    return ParamLeaf(
         path=path,
         text=text,
         shape=tuple(array.shape),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError, ScheduleError, nearest
+from nitro_cli.experiment.hooks import ParamPath
 from nitro_cli.optim.binding import (
     device_column,
     device_space,
@@ -26,14 +27,12 @@ from nitro_cli.text import path_keys, path_text
 
 __all__ = ["bind_manual"]
 
-Path = tuple[str | int, ...]
-
 
 @dataclass(frozen=True)
 class _Site:
     """One state of `optax.inject_hyperparams` in the optimizer states."""
 
-    path: Path
+    path: ParamPath
     names: frozenset[str]
     optax_scheduled: frozenset[str]
 
@@ -74,7 +73,7 @@ def bind_manual(
     columns: list[Column] = []
     device_columns: list[Column] = []
     rows: list[BindingRow] = []
-    places: dict[tuple[Path, str], tuple[int, str]] = {}
+    places: dict[tuple[ParamPath, str], tuple[int, str]] = {}
     for key in sorted(entries, key=lambda k: len(_split(k)[1])):
         space, path, name = _space_of(key, sites, device, refused)
         source = resolved[key][0]
@@ -128,7 +127,7 @@ def _split(key: str) -> tuple[str, tuple[str, ...], str]:
 
 def _space_of(
     key: str, sites: Sequence[_Site], device: frozenset[str], refused: Mapping[str, str]
-) -> tuple[str, Path, str]:
+) -> tuple[str, ParamPath, str]:
     qualifier, text_path, name = _split(key)
     known = {n for site in sites for n in site.names}
     if qualifier == "opt":
@@ -161,7 +160,7 @@ def _space_of(
     raise _unknown(key, name, known, device)
 
 
-def _find_path(key: str, wanted: tuple[str, ...], sites: Sequence[_Site]) -> Path:
+def _find_path(key: str, wanted: tuple[str, ...], sites: Sequence[_Site]) -> ParamPath:
     for site in sites:
         if tuple(str(k) for k in site.path[: len(wanted)]) == wanted:
             return site.path[: len(wanted)]
@@ -210,12 +209,12 @@ def _is_injected(node: Any) -> bool:
     return isinstance(getattr(node, "hyperparams", None), dict) and hasattr(node, "inner_state")
 
 
-def _injected(tree: Any) -> tuple[list[tuple[Path, Any]], Any]:
+def _injected(tree: Any) -> tuple[list[tuple[ParamPath, Any]], Any]:
     flat, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_injected)
     return [(path_keys(path), node) for path, node in flat], structure
 
 
-def _sites(tree: Any, above: Path) -> list[_Site]:
+def _sites(tree: Any, above: ParamPath) -> list[_Site]:
     found: list[_Site] = []
     for path, node in _injected(tree)[0]:
         if not _is_injected(node):
@@ -227,7 +226,7 @@ def _sites(tree: Any, above: Path) -> list[_Site]:
     return found
 
 
-def _apply(tree: Any, row: Any, above: Path, indices: Mapping[tuple[Path, str], int]) -> Any:
+def _apply(tree: Any, row: Any, above: ParamPath, indices: Mapping[tuple[ParamPath, str], int]) -> Any:
     nodes, structure = _injected(tree)
     changed: list[Any] = []
     for path, node in nodes:

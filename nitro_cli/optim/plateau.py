@@ -11,7 +11,7 @@ from nitro_cli.errors import MetricError, ScheduleError
 
 __all__ = ["Plateau", "PlateauCounters"]
 
-MODES = ("min", "max")
+_MODES = ("min", "max")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Plateau:
                 "one without the other is ambiguous",
                 "give both, or neither to follow the run's monitor",
             )
-        if self.mode is not None and self.mode not in MODES:
+        if self.mode is not None and self.mode not in _MODES:
             raise _refused(f"mode is {self.mode!r}", "the modes are 'min' and 'max'", "give one of them")
         if self.threshold_mode not in ("rel", "abs"):
             raise _refused(f"threshold_mode is {self.threshold_mode!r}", "it is 'rel' or 'abs'", "give one of them")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from nitro_cli.programs.models.adapted import PyTree
+
 __all__ = ["ArrayLayout"]
 
-PyTree = Any
 
-AXIS = "data"
+DATA_AXIS = "data"
 """Name of the mesh axis that batches are split over, and parameters under `fsdp`."""
 
 SMALLEST_SHARDED = 4096
@@ -43,7 +43,7 @@ class ArrayLayout:
     @classmethod
     def over(cls, devices: Sequence[jax.Device], *, fsdp: bool = False) -> ArrayLayout:
         """The layout on `devices`, in their order."""
-        return cls(Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,)), fsdp)
+        return cls(Mesh(np.array(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,)), fsdp)
 
     @property
     def replicated(self) -> NamedSharding:
@@ -53,7 +53,7 @@ class ArrayLayout:
     @property
     def batch(self) -> NamedSharding:
         """Split along the first axis."""
-        return NamedSharding(self.mesh, PartitionSpec(AXIS))
+        return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
 
     def leaf(self, shape: tuple[int, ...]) -> NamedSharding:
         """Where a parameter of this shape lies."""
@@ -62,7 +62,7 @@ class ArrayLayout:
         if not self.fsdp or math.prod(shape) < SMALLEST_SHARDED or not divisible:
             return self.replicated
         largest = max(divisible, key=lambda axis: shape[axis])
-        return NamedSharding(self.mesh, PartitionSpec(*[None] * largest, AXIS))
+        return NamedSharding(self.mesh, PartitionSpec(*[None] * largest, DATA_AXIS))
 
     # Inside a traced function
 

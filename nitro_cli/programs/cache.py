@@ -29,7 +29,7 @@ __all__ = [
     "trace_program",
 ]
 
-Source = Literal["memory", "disk", "compiled"]
+ProgramSource = Literal["memory", "disk", "compiled"]
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Program:
         name: str,
         identity: Identity,
         compiled: jax.stages.Compiled,
-        source: Source,
+        source: ProgramSource,
         seconds: float,
         trace_seconds: float,
     ) -> None:
         self.name = name
         self.identity = identity
         self.compiled = compiled
-        self.source: Source = source
+        self.source: ProgramSource = source
         self.seconds = seconds
         self.trace_seconds = trace_seconds
         self._call: Callable[..., Any] = compiled
@@ -248,7 +248,7 @@ def compile_traced(
     with DiskHits() as disk:
         compiled = lowered.compile(compiler_options=options or None)
     seconds = time.perf_counter() - start
-    source: Source = "disk" if disk.count else "compiled"
+    source: ProgramSource = "disk" if disk.count else "compiled"
     _memory.count(program.name, misses=source == "compiled", disk_hits=source == "disk", seconds=seconds)
     made = Program(program.name, identity, compiled, source, seconds, trace_seconds)
     if not identity.has_callback:

@@ -14,11 +14,11 @@ from nitro_cli.metrics import MODES
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import batch_outputs, split_loss
 from nitro_cli.programs.models import AdaptedModel, BoundModel
+from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.programs.train_step import forward
 
 __all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics"]
 
-PyTree = Any
 
 # A traced `metrics` hook returns these values, so JAX must be able to take them apart.
 for _mode in MODES:

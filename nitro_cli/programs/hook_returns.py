@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from nitro_cli.errors import HookError
 from nitro_cli.metrics import RESERVED, check_scalar
+from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.text import path_text
 
 __all__ = ["batch_outputs", "check_same_tree", "host_scalars", "scalars", "split_loss", "split_step"]
 
-PyTree = Any
 
 SHOWN = 3
 """How many leaves an error names."""

@@ -31,7 +31,7 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Leaf:
+class Argument:
     """One argument leaf: its type, and where it lies if that is fixed."""
 
     kind: str
@@ -60,7 +60,7 @@ class Identity:
     key: str
     in_tree: Any
     out_tree: Any
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, Argument]
     results: tuple[str, ...]
     options: Mapping[str, str]
     platform: tuple[str, ...]
@@ -92,7 +92,9 @@ def identify(
     digest = hashlib.sha256(text.encode()).hexdigest()
     avals = traced.jaxpr.in_avals
     flat = jax.tree_util.tree_flatten_with_path(args)[0]
-    leaves = {path_text(path): Leaf(_kind(aval), _place(leaf)) for (path, leaf), aval in zip(flat, avals, strict=True)}
+    leaves = {
+        path_text(path): Argument(_kind(aval), _place(leaf)) for (path, leaf), aval in zip(flat, avals, strict=True)
+    }
     results = tuple(_kind(aval) for aval in traced.jaxpr.out_avals)
     named_options = {name: repr(value) for name, value in sorted(options.items())}
     platform = _platform(flat)

@@ -18,11 +18,11 @@ from nitro_cli.experiment import first_lost, narrowed_dtype
 from nitro_cli.programs.cache import Program, TracedProgram, compile_traced, trace_program
 from nitro_cli.programs.held_tracer import held_tracer
 from nitro_cli.programs.models import AdaptedModel, adapt_returned
+from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.text import path_text
 
 __all__ = ["Initialized", "initialize"]
 
-PyTree = Any
 Build = Callable[[Mapping[str, jax.Array], jax.Array], Any]
 
 LARGE_CONSTANT_BYTES = 4096

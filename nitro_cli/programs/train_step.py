@@ -21,6 +21,7 @@ from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update, in
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import check_same_tree, scalars, split_loss, split_step
 from nitro_cli.programs.models import AdaptedModel, BoundModel
+from nitro_cli.programs.models.adapted import PyTree
 
 __all__ = [
     "StepNames",
@@ -34,7 +35,6 @@ __all__ = [
     "row_of",
 ]
 
-PyTree = Any
 Row = jax.Array | Sequence[jax.Array]
 """The hyperparameters of a step, by column."""
 

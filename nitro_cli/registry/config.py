@@ -27,7 +27,7 @@ from nitro_cli.registry.discovery import ref_of
 from nitro_cli.registry.layers import SCHEDULES, Layers
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
-from nitro_cli.registry.problems import Problem
+from nitro_cli.registry.problems import WrittenProblem
 from nitro_cli.registry.recorded import experiment_table, named_experiment, recorded_experiment
 from nitro_cli.registry.resolution import finish
 from nitro_cli.registry.resolved import Resolved
@@ -35,11 +35,11 @@ from nitro_cli.registry.sources import apply_overrides, apply_values
 from nitro_cli.registry.toml_text import KeyPath, TomlDocument, format_key_path, read_toml, split_key_path
 from nitro_cli.registry.toml_values import (
     NotWritable,
-    content_digest,
-    is_array,
+    is_numpy_like,
     list_as,
     natural_form,
     type_of_list,
+    unwritten_digest,
     value_type,
     without_none,
 )
@@ -74,7 +74,7 @@ def config_document(resolved: Resolved, *, exported: bool = False) -> dict[str, 
     unset = [format_key_path((name, *path)) for name, form in written.items() for path in form.removed]
     types = {name: form.type for name, form in written.items() if form.type is not None}
     unwritten = {
-        name: {"type": value_type(value), "sha256": content_digest(value)}
+        name: {"type": value_type(value), "sha256": unwritten_digest(value)}
         for name, value in values.items()
         if name not in rebuilding and name not in home
     }
@@ -114,7 +114,7 @@ def _forms(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, _Form]
     host = fields_of_kind(cls, FieldKind.HOST)
     forms = {}
     for name, value in values.items():
-        if name in host and is_array(value):
+        if name in host and is_numpy_like(value):
             continue
         with contextlib.suppress(NotWritable, RecursionError):
             full = natural_form(value)
@@ -147,7 +147,7 @@ def _written_schedules(schedules: Mapping[str, Any] | None) -> tuple[dict[str, A
         try:
             table[key], removed = without_none(natural_form(value))
         except NotWritable:
-            return None, {SCHEDULES: {"type": value_type(value), "sha256": content_digest(value)}}
+            return None, {SCHEDULES: {"type": value_type(value), "sha256": unwritten_digest(value)}}
         if () in removed:
             del table[key]
     return table, {}
@@ -238,14 +238,16 @@ def _apply_record(layers: Layers, document: TomlDocument, held: Mapping[KeyPath,
         typed = list_as(layers.fields.get(name), text)
         if typed is None:
             message = f"should be a list that makes a {text}"
-            layers.problems.append(Problem((name,), message, (), origin(("fields", name))))
+            layers.problems.append(WrittenProblem((name,), message, origin=origin(("fields", name))))
         else:
             layers.fields[name] = typed
     for index, text in enumerate(document.data.get("unset", [])):
         try:
             path, _ = split_key_path(text)
         except ValueError as problem:
-            layers.problems.append(Problem(("unset", index), f"is no key: {problem}", (), origin(("unset", index))))
+            layers.problems.append(
+                WrittenProblem(("unset", index), f"is no key: {problem}", origin=origin(("unset", index)))
+            )
         else:
             layers.put(path, None, origin(("unset", index), path))
     if SCHEDULES in document.data:
@@ -265,7 +267,7 @@ def _recorded_origins(layers: Layers, document: TomlDocument) -> dict[KeyPath, s
                 message = f"is no key: {problem}"
         if message:
             place = Origin(OriginKind.RECORD, "", document.path, document.line((ORIGINS, key)))
-            layers.problems.append(Problem((ORIGINS, key), message, (), place))
+            layers.problems.append(WrittenProblem((ORIGINS, key), message, origin=place))
     return held
 
 
@@ -304,7 +306,7 @@ def _refuse_unwritten(cls: type[Experiment], layers: Layers, document: TomlDocum
     for name, entry in document.data.get("unwritten", {}).items():
         overridden = layers.schedules is not None if name == SCHEDULES else name in layers.fields
         default = metadata[name].default if name in metadata else NO_DEFAULT
-        same = default is not NO_DEFAULT and content_digest(default) == entry.get("sha256")
+        same = default is not NO_DEFAULT and unwritten_digest(default) == entry.get("sha256")
         if not (overridden or same or name in awaited):
             lost.append((name, entry.get("type", "an object")))
     if lost:

@@ -19,11 +19,11 @@ _Path = Annotated[str, Field(max_length=4096)]
 _KeyPath = Annotated[str, Field(max_length=10_000)]
 
 
-class _Table(BaseModel):
+class _ConfigTable(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class _Experiment(_Table):
+class _ExperimentTable(_ConfigTable):
     name: _Name
     distribution: _Name | None = None
     source: _Path | None = None
@@ -32,14 +32,14 @@ class _Experiment(_Table):
     import_: _Path | None = Field(None, alias="import")
 
 
-class _Unwritten(_Table):
+class _Unwritten(_ConfigTable):
     type: str
     sha256: str
 
 
-class _Config(_Table):
+class _Config(_ConfigTable):
     format: Annotated[int, Field(ge=1)]
-    experiment: _Experiment
+    experiment: _ExperimentTable
     fields: dict[_Name, Any] = {}
     schedules: dict[str, Any] | None = None
     unset: list[_KeyPath] = []

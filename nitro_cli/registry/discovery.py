@@ -17,7 +17,15 @@ from nitro_cli.registry.plugins import Plugin, find_plugins, normalized
 from nitro_cli.registry.toml_text import read_toml
 from nitro_cli.text import user_path
 
-__all__ = ["ExperimentRef", "find_experiment", "list_experiments", "module_below", "offered", "owner_of", "ref_of"]
+__all__ = [
+    "ExperimentRef",
+    "distribution_of",
+    "find_experiment",
+    "list_experiments",
+    "module_below",
+    "offered",
+    "ref_of",
+]
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def offered(cwd: Path, env: Mapping[str, str] = os.environ) -> tuple[list[Experi
     return local, plugins
 
 
-def owner_of(ref: ExperimentRef, cwd: Path) -> str | None:
+def distribution_of(ref: ExperimentRef, cwd: Path) -> str | None:
     """The distribution that an experiment is of, by its normalized name: a plugin's, or the checkout it lies in."""
     if ref.distribution is not None:
         return normalized(ref.distribution)

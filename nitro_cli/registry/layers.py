@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nitro_cli.registry.origins import Origin
-from nitro_cli.registry.problems import Problem
+from nitro_cli.registry.problems import WrittenProblem
 from nitro_cli.registry.toml_text import KeyPath, format_key_path
 from nitro_cli.registry.toml_values import NotWritable, natural_form
 
-__all__ = ["SCHEDULES", "Layers", "flat_schedules"]
+__all__ = ["SCHEDULES", "Layers", "schedule_paths"]
 
 SCHEDULES = "schedules"
 _QUALIFIERS = {"opt": 3, "grad": 2, "device": 2, "bind": 2}
@@ -39,7 +39,7 @@ def _nested_schedules(table: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def flat_schedules(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
+def schedule_paths(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
     """Read a schedules table as one entry per schedule key.
 
     `opt.<key>`, `opt.<group>.<key>`, `grad.<key>`, `device.<key>` and `bind.<key>` may be written as dotted TOML keys
@@ -86,7 +86,7 @@ class Layers:
     fields: dict[str, Any] = field(default_factory=dict)
     schedules: dict[str, Any] | None = None
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[WrittenProblem] = field(default_factory=list)
 
     def put(self, path: KeyPath, value: Any, origin: Origin, inner: Mapping[KeyPath, Origin] | None = None) -> None:
         """Set the value at a key path, replacing what is there whole.
@@ -152,7 +152,7 @@ class Layers:
     def _refuse(self, at: KeyPath, value: Any, path: KeyPath, origin: Origin) -> None:
         kind = type(value).__name__
         message = f"{format_key_path(at)} is {'a list' if isinstance(value, list) else f'of type {kind}'}, not a table"
-        self.problems.append(Problem(path, f"{message}; set it whole", origin=origin))
+        self.problems.append(WrittenProblem(path, f"{message}; set it whole", origin=origin))
 
     def _forget(self, path: KeyPath) -> None:
         for known in [p for p in self.origins if p[: len(path)] == path]:

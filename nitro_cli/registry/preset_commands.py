@@ -16,7 +16,7 @@ from nitro_cli.registry.layers import SCHEDULES
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.path_values import paths_seen_from
 from nitro_cli.registry.preset_files import list_presets, preset_chain, preset_path
-from nitro_cli.registry.problems import PresetProblem, Problem, unique
+from nitro_cli.registry.problems import PresetProblem, WrittenProblem, unique
 from nitro_cli.registry.resolution import chain_problems, resolve
 from nitro_cli.registry.resolved import Resolved
 from nitro_cli.registry.toml_text import format_key_path
@@ -99,9 +99,9 @@ def _problems_of(ref: ExperimentRef, name: str, cwd: Path | None) -> list[Preset
     return [_preset_problem(ref, name, path, problem) for problem in found]
 
 
-def _preset_problem(ref: ExperimentRef, name: str, path: Path, problem: Problem) -> PresetProblem:
+def _preset_problem(ref: ExperimentRef, name: str, path: Path, problem: WrittenProblem) -> PresetProblem:
     origin = problem.origin or Origin(OriginKind.PRESET, name, path)
-    key = format_key_path(problem.key_path)
+    key = format_key_path(problem.path)
     return PresetProblem(ref.name, origin.name, origin.file, origin.line, key, problem.message, problem.nearest)
 
 

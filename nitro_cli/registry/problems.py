@@ -8,29 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nitro_cli.errors import ConfigError, PresetError
+from nitro_cli.experiment import Problem
 from nitro_cli.registry.origins import Origin, OriginKind
-from nitro_cli.registry.toml_text import KeyPath, format_key_path
+from nitro_cli.registry.toml_text import format_key_path
 
-__all__ = ["PresetProblem", "Problem", "raise_problems"]
+__all__ = ["PresetProblem", "WrittenProblem", "raise_problems"]
 
 _NONE = re.compile(r"=\s*(none|null|nil)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing wrong with a configuration.
+class WrittenProblem(Problem):
+    """One thing wrong with a configuration: a problem, and where its value was written.
 
     Attributes:
-        key_path: the key, `fields` and `schedules` not counted for fields.
-        message: what is wrong with it.
-        nearest: valid names close to the one given.
+        path: the key, `fields` and `schedules` not counted for fields.
         origin: where it was written; None for the class itself.
         fix: how to write it instead, where that is known.
     """
 
-    key_path: KeyPath
-    message: str
-    nearest: tuple[str, ...] = ()
     origin: Origin | None = None
     fix: str | None = None
 
@@ -38,7 +34,7 @@ class Problem:
     def text(self) -> str:
         """Key path, message and nearest names in one line."""
         close = f"; did you mean {' or '.join(self.nearest)}?" if self.nearest else ""
-        key = f"{format_key_path(self.key_path)}: " if self.key_path else ""
+        key = f"{format_key_path(self.path)}: " if self.path else ""
         return f"{key}{self.message}{close}"
 
     def __str__(self) -> str:
@@ -64,17 +60,17 @@ class PresetProblem:
         return f"{place}: {key}{self.message}{close}"
 
 
-def unique(problems: Iterable[Problem]) -> list[Problem]:
+def unique(problems: Iterable[WrittenProblem]) -> list[WrittenProblem]:
     """The problems without repetitions, in the order of their places."""
 
-    def place(problem: Problem) -> tuple[str, int]:
+    def place(problem: WrittenProblem) -> tuple[str, int]:
         origin = problem.origin
         return ("", 0) if origin is None else (str(origin.file or ""), origin.line or 0)
 
     return sorted(dict.fromkeys(problems), key=place)
 
 
-def raise_problems(problems: Sequence[Problem], experiment: str, fix: str | None = None) -> None:
+def raise_problems(problems: Sequence[WrittenProblem], experiment: str, fix: str | None = None) -> None:
     """Raise one error that lists all problems; nothing happens when there are none.
 
     Raises:
@@ -98,7 +94,7 @@ def raise_problems(problems: Sequence[Problem], experiment: str, fix: str | None
     error = PresetError if in_preset else ConfigError
     nones = [p for p in problems if p.origin is not None and _NONE.search(p.origin.name)]
     if nones:
-        fix = f"TOML has no none: write --unset {format_key_path(nones[0].key_path)}"
+        fix = f"TOML has no none: write --unset {format_key_path(nones[0].path)}"
     fix = fix or next((problem.fix for problem in problems if problem.fix), None)
     raise error(
         subject + count,

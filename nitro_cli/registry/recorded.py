@@ -17,7 +17,7 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, NitroWarning, nearest
 from nitro_cli.registry.artefact_places import artefact_around
-from nitro_cli.registry.discovery import ExperimentRef, find_experiment, module_below, offered, owner_of, ref_of
+from nitro_cli.registry.discovery import ExperimentRef, distribution_of, find_experiment, module_below, offered, ref_of
 from nitro_cli.registry.importing import (
     LOCAL_FOLDER,
     LOCAL_PREFIX,
@@ -60,7 +60,7 @@ def experiment_table(cls: type[Any], *, exported: bool) -> dict[str, str]:
     own = import_path_of(cls)
     ref = next((ref for ref in (*local, *plugins) if ref.import_path == own), None)
     table = {"name": cls.__name__ if ref is None else ref.name}
-    owner = None if ref is None else owner_of(ref, Path.cwd())
+    owner = None if ref is None else distribution_of(ref, Path.cwd())
     if owner is not None:
         table["distribution"] = owner
     if not exported:
@@ -128,7 +128,7 @@ def recorded_experiment(table: Mapping[str, Any], where: Path) -> ExperimentRef:
     ref = _by_name(name, owner, inside)
     if ref is None:
         raise _not_found(name, owner, source if isinstance(source, str) else None, inside, where)
-    held = owner_of(ref, Path.cwd())
+    held = distribution_of(ref, Path.cwd())
     told = None
     if isinstance(source, str) and table.get("import") is None:
         told = f"{source}, which {where} names, is not used: {name} is {ref.described}"
@@ -211,7 +211,7 @@ def _by_name(name: str, owner: str | None, inside: list[str]) -> ExperimentRef |
     if not found and (held := _in_this_process(name)) is not None:
         return ref_of(held)
     if len(found) > 1 and owner is not None:
-        found = [ref for ref in found if owner_of(ref, Path.cwd()) == normalized(owner)] or found
+        found = [ref for ref in found if distribution_of(ref, Path.cwd()) == normalized(owner)] or found
     if len(found) > 1:
         raise ExperimentNotFoundError(
             f"{len(found)} experiments are called {name}",

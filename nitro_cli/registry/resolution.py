@@ -18,7 +18,7 @@ from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
 from nitro_cli.registry.path_values import anchor_paths
 from nitro_cli.registry.preset_files import PresetFile, preset_chain
-from nitro_cli.registry.problems import Problem, raise_problems
+from nitro_cli.registry.problems import WrittenProblem, raise_problems
 from nitro_cli.registry.resolved import Resolved
 from nitro_cli.registry.sources import (
     apply_environment,
@@ -80,7 +80,7 @@ def resolve(
     file = find_project(cwd) if project is Project.NEAREST else project
     if isinstance(file, Path):
         apply_project(layers, file)
-    alone: list[Problem] = []
+    alone: list[WrittenProblem] = []
     for document in reversed(preset_chain(ref, preset, cwd) if preset is not None else []):
         alone += preset_problems(cls, document)
         apply_preset(layers, document)
@@ -97,14 +97,14 @@ def _ref(experiment: ExperimentRef | type[Experiment] | str, cwd: Path | None, e
     return experiment if isinstance(experiment, ExperimentRef) else ref_of(experiment)
 
 
-def preset_problems(cls: type[Experiment], preset: PresetFile) -> list[Problem]:
+def preset_problems(cls: type[Experiment], preset: PresetFile) -> list[WrittenProblem]:
     """What is wrong with one preset file by itself, whatever other layers put over it."""
     layers = layers_for(cls)
     apply_preset(layers, preset)
     return [*layers.problems, *field_problems(cls, layers, partial=True), *schedules_of(layers)[1]]
 
 
-def chain_problems(ref: ExperimentRef, name: str, cwd: Path | None = None) -> list[Problem]:
+def chain_problems(ref: ExperimentRef, name: str, cwd: Path | None = None) -> list[WrittenProblem]:
     """What is wrong with a preset: each file of its chain by itself, and what they give together.
 
     Raises:
@@ -113,7 +113,7 @@ def chain_problems(ref: ExperimentRef, name: str, cwd: Path | None = None) -> li
     """
     cls = ref.load(cwd)
     layers = layers_for(cls)
-    alone: list[Problem] = []
+    alone: list[WrittenProblem] = []
     for document in reversed(preset_chain(ref, name, cwd)):
         alone += preset_problems(cls, document)
         apply_preset(layers, document)
@@ -121,7 +121,11 @@ def chain_problems(ref: ExperimentRef, name: str, cwd: Path | None = None) -> li
 
 
 def finish(
-    ref: ExperimentRef, cls: type[Experiment], layers: Layers, preset: str | None, problems: Iterable[Problem] = ()
+    ref: ExperimentRef,
+    cls: type[Experiment],
+    layers: Layers,
+    preset: str | None,
+    problems: Iterable[WrittenProblem] = (),
 ) -> Resolved:
     """Check the layered values and build the experiment.
 

@@ -12,7 +12,7 @@ from nitro_cli.registry.layers import SCHEDULES, Layers
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import Override, parse_value
 from nitro_cli.registry.preset_files import PresetFile
-from nitro_cli.registry.problems import Problem
+from nitro_cli.registry.problems import WrittenProblem
 from nitro_cli.registry.toml_text import KeyPath, read_toml
 
 __all__ = [
@@ -47,26 +47,28 @@ def apply_project(layers: Layers, project: Path) -> None:
         return Origin(OriginKind.PROJECT, "tool.nitro", project, document.line(("tool", "nitro", *path)))
 
     if not isinstance(table, dict):
-        layers.problems.append(Problem(("tool", "nitro"), f"should be a table, got {table!r}", origin=origin(())))
+        layers.problems.append(
+            WrittenProblem(("tool", "nitro"), f"should be a table, got {table!r}", origin=origin(()))
+        )
         return
     for name, value in table.items():
         if name in KNOBS:
             layers.put((name,), value, origin((name,)), _inner((name,), value, origin))
         else:
             why = "is no run knob; [tool.nitro] sets run knobs only"
-            layers.problems.append(Problem((name,), why, nearest(name, KNOBS), origin((name,))))
+            layers.problems.append(WrittenProblem((name,), why, nearest(name, KNOBS), origin=origin((name,))))
 
 
 def apply_preset(layers: Layers, preset: PresetFile) -> None:
     """Apply one preset file: first what it unsets, then its fields, then its schedules whole."""
     for path, message, close in preset.problems:
-        layers.problems.append(Problem(path, message, close, preset.origin(path)))
+        layers.problems.append(WrittenProblem(path, message, close, origin=preset.origin(path)))
     for index, path in enumerate(preset.unset):
         layers.put(path, None, preset.origin(("unset", index)))
     for name, value in preset.fields.items():
         if name == SCHEDULES:
             why = "is not a field; schedules are a table of their own, [schedules]"
-            layers.problems.append(Problem(("fields", name), why, (), preset.origin(("fields", name))))
+            layers.problems.append(WrittenProblem(("fields", name), why, origin=preset.origin(("fields", name))))
             continue
         layers.put(
             (name,),
@@ -123,9 +125,11 @@ def apply_overrides(layers: Layers, overrides: Sequence[Override]) -> None:
         first = override.path[0]
         if first not in known:
             what = "unknown field; the first part is a field or schedules"
-            layers.problems.append(Problem(override.path, what, nearest(first, known), origin))
+            layers.problems.append(WrittenProblem(override.path, what, nearest(first, known), origin=origin))
         elif override.path == (SCHEDULES,) and not override.removes and not isinstance(override.value, dict):
-            layers.problems.append(Problem(override.path, f"should be a table, got {override.value!r}", (), origin))
+            layers.problems.append(
+                WrittenProblem(override.path, f"should be a table, got {override.value!r}", origin=origin)
+            )
         else:
             layers.put(override.path, override.value, origin)
 

@@ -19,11 +19,11 @@ from nitro_cli.experiment import Selector
 
 __all__ = [
     "NotWritable",
-    "content_digest",
-    "is_array",
+    "is_numpy_like",
     "list_as",
     "natural_form",
     "type_of_list",
+    "unwritten_digest",
     "value_type",
     "without_none",
 ]
@@ -109,7 +109,7 @@ def _of_dataclass(value: Any) -> Any:
 
 
 def _of_other(value: Any) -> Any:
-    if is_array(value):
+    if is_numpy_like(value):
         if value.size > _ARRAY_LIMIT:
             raise NotWritable("a large array")
         return natural_form(value.tolist())
@@ -118,7 +118,7 @@ def _of_other(value: Any) -> Any:
     return _text(str(value))
 
 
-def is_array(value: Any) -> bool:
+def is_numpy_like(value: Any) -> bool:
     """Whether a value is an array of numpy or JAX, told without importing either."""
     return hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "tobytes")
 
@@ -153,7 +153,7 @@ def without_none(form: Any) -> tuple[Any, list[tuple[str, ...]]]:
 
 def type_of_list(value: Any) -> str | None:
     """What a value that TOML writes as a list is: `tuple`, `set`, `frozenset`, or an array's `float32[10]`."""
-    if is_array(value):
+    if is_numpy_like(value):
         return f"{value.dtype}{list(value.shape)}"
     return type(value).__name__ if type(value) in (tuple, set, frozenset) else None
 
@@ -179,15 +179,15 @@ def value_type(value: Any) -> str:
     """A value's type for people: `numpy.ndarray float32[3, 4]`, `my.module.Class`."""
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    if is_array(value):
+    if is_numpy_like(value):
         return f"{name} {value.dtype}{list(value.shape)}"
     return name
 
 
-def content_digest(value: Any) -> str:
+def unwritten_digest(value: Any) -> str:
     """SHA-256 of a value's content: an array's dtype, shape and bytes, a function's source, else its pickled form."""
     digest = hashlib.sha256(value_type(value).encode())
-    if is_array(value) and value.dtype.kind != "O":
+    if is_numpy_like(value) and value.dtype.kind != "O":
         for block in _blocks(value):
             digest.update(block)
     elif inspect.isroutine(value) or isinstance(value, type):

@@ -6,10 +6,10 @@ from copy import deepcopy
 from typing import Any
 
 from nitro_cli.experiment import NO_DEFAULT, config_metadata, schedule_problems, validation_problems
-from nitro_cli.registry.layers import SCHEDULES, Layers, flat_schedules
+from nitro_cli.registry.layers import SCHEDULES, Layers, schedule_paths
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import as_text
-from nitro_cli.registry.problems import Problem
+from nitro_cli.registry.problems import WrittenProblem
 from nitro_cli.registry.toml_text import KeyPath, split_key_path
 
 __all__ = ["field_problems", "layers_for", "schedules_of"]
@@ -26,7 +26,7 @@ def layers_for(cls: type[Any]) -> Layers:
     return Layers(default=default, names=tuple(metadata))
 
 
-def field_problems(cls: type[Any], layers: Layers, *, partial: bool = False) -> list[Problem]:
+def field_problems(cls: type[Any], layers: Layers, *, partial: bool = False) -> list[WrittenProblem]:
     """What is wrong with the fields.
 
     Args:
@@ -42,7 +42,7 @@ def field_problems(cls: type[Any], layers: Layers, *, partial: bool = False) -> 
             continue
         origin = layers.culprit(path)
         fix = _meant_as_text(cls, layers, path, origin)
-        problems.append(Problem(path, found.message, tuple(found.nearest), origin, fix))
+        problems.append(WrittenProblem(path, found.message, found.nearest, found.kind, origin, fix))
     return problems
 
 
@@ -80,15 +80,15 @@ def _replaced(node: Any, path: KeyPath, value: Any) -> Any:
     return {**node, path[0]: _replaced(node[path[0]], path[1:], value)} if path else value
 
 
-def schedules_of(layers: Layers) -> tuple[dict[str, Any] | None, list[Problem]]:
+def schedules_of(layers: Layers) -> tuple[dict[str, Any] | None, list[WrittenProblem]]:
     """The schedules by key (None when no layer has the table), and what is wrong with them."""
     if layers.schedules is None:
         return None, []
-    flat = flat_schedules(layers.schedules)
+    flat = schedule_paths(layers.schedules)
     table = {key: deepcopy(value) for key, (_, value) in flat.items()}
     problems = []
     for found in schedule_problems(table):
         key, *rest = found.path
         written = (SCHEDULES, *(flat[key][0] if key in flat else (key,)), *rest)
-        problems.append(Problem(written, found.message, tuple(found.nearest), layers.culprit(written)))
+        problems.append(WrittenProblem(written, found.message, found.nearest, found.kind, layers.culprit(written)))
     return table, problems

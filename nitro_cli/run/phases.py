@@ -13,7 +13,7 @@ from nitro_cli.text import exception_text
 
 __all__ = ["Phase", "PhaseName", "PhaseState", "register_phase_monitor", "unregister_phase_monitor"]
 
-Monitor = Callable[["Phase", int | None, int | None, Mapping[str, Any]], None]
+PhaseMonitor = Callable[["Phase", int | None, int | None, Mapping[str, Any]], None]
 
 
 class PhaseName(StrEnum):
@@ -44,7 +44,7 @@ class Phase:
 class MonitorHandle:
     """What `register_phase_monitor` returns: pass it to `unregister_phase_monitor`."""
 
-    monitor: Monitor
+    monitor: PhaseMonitor
     registry: list[MonitorHandle]
     warned: bool = False
 
@@ -52,7 +52,7 @@ class MonitorHandle:
 _module_monitors: list[MonitorHandle] = []
 
 
-def register_phase_monitor(monitor: Monitor) -> MonitorHandle:
+def register_phase_monitor(monitor: PhaseMonitor) -> MonitorHandle:
     """Call `monitor(phase, step, epoch, info)` on every phase transition of every handle of this process.
 
     `step` and `epoch` are None until the first epoch begins. `info` holds `nitro` (None during setup), `logger`,
@@ -66,13 +66,13 @@ def register_phase_monitor(monitor: Monitor) -> MonitorHandle:
     return handle
 
 
-def _callable(monitor: Any) -> Monitor:
+def _callable(monitor: Any) -> PhaseMonitor:
     if not callable(monitor):
         raise ConfigError(
             f"the phase monitor is {type(monitor).__name__}, which cannot be called",
             fix="give a function of (phase, step, epoch, info), or define `__call__`",
         )
-    called: Monitor = monitor
+    called: PhaseMonitor = monitor
     return called
 
 
@@ -89,7 +89,7 @@ class PhaseState:
         self.current = Phase(PhaseName.STARTING)
         self.monitors: list[MonitorHandle] = []
 
-    def register(self, monitor: Monitor) -> MonitorHandle:
+    def register(self, monitor: PhaseMonitor) -> MonitorHandle:
         """Add a monitor for this handle alone."""
         handle = MonitorHandle(_callable(monitor), self.monitors)
         self.monitors.append(handle)

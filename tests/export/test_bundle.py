@@ -15,7 +15,7 @@ import pytest
 
 from nitro_cli import BundleError, IncompatibleError, IntegrityError, Nitro, NitroWarning, load_bundle
 from nitro_cli.export import DamagedBundleError, NoBundleError, UntrustedPostprocessError, verify_bundle
-from nitro_cli.export.load import seal
+from nitro_cli.export.load import manifest_seal
 from tests.export.alone import run_alone
 from tests.export.served import Branching, Scores, Softmaxed, Wired, inputs
 
@@ -249,7 +249,7 @@ def test_a_failed_export_leaves_nothing_behind(
         (tmp_path / "there").mkdir()
         (tmp_path / "there" / "kept.txt").write_text("as before")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
-    monkeypatch.setattr("nitro_cli.export.bundle.check_outputs", differs)
+    monkeypatch.setattr("nitro_cli.export.bundle.check_agreement", differs)
     with pytest.raises(IntegrityError, match="differs"):
         scores[1].export(dir=tmp_path, name="there", force=force)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
@@ -278,9 +278,9 @@ def _edit(bundle: Path, change: Any, sealed: bool = True) -> None:
     change(manifest)
     if sealed:
         manifest.pop("seal")
-        manifest["seal"] = seal(manifest)
+        manifest["seal"] = manifest_seal(manifest)
     (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_the_seal_is_the_digest_of_the_sorted_manifest() -> None:
-    assert seal({"b": 1, "a": 2}) == hashlib.sha256(b'{"a": 2, "b": 1}').hexdigest()
+    assert manifest_seal({"b": 1, "a": 2}) == hashlib.sha256(b'{"a": 2, "b": 1}').hexdigest()

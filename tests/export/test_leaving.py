@@ -142,7 +142,7 @@ def test_a_bundles_own_code_is_not_imported(tmp_path: Path, trained: tuple[Path,
     manifest = json.loads((bundle / "manifest.json").read_text())
     content = config.read_bytes()
     manifest["files"]["config.toml"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    manifest["seal"] = load.seal({key: value for key, value in manifest.items() if key != "seal"})
+    manifest["seal"] = load.manifest_seal({key: value for key, value in manifest.items() if key != "seal"})
     (bundle / "manifest.json").write_text(json.dumps(manifest))
     for folder in (tmp_path, bundle):
         monkeypatch.chdir(folder)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nitro_cli import ArrayBatches, Nitro
-from nitro_cli.registry.toml_values import content_digest, value_type
+from nitro_cli.registry.toml_values import unwritten_digest, value_type
 from tests.tiny import Light, points
 
 ROWS = 2**29
@@ -66,4 +66,4 @@ def test_the_digest_of_an_array_read_in_pieces_is_that_of_its_bytes(monkeypatch:
     array = np.arange(60, dtype=np.int16).reshape(10, 6)[::2, ::-1]
     whole = hashlib.sha256(value_type(array).encode() + array.tobytes()).hexdigest()
     monkeypatch.setattr("nitro_cli.registry.toml_values._BLOCK_BYTES", 30)
-    assert content_digest(array) == whole
+    assert unwritten_digest(array) == whole

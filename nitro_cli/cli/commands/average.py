@@ -13,7 +13,7 @@ import typer
 from nitro_cli.cli.options import ExperimentCode, RunChoice, RunDir
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
-from nitro_cli.cli.run_places import RunPlace, find_run
+from nitro_cli.cli.run_places import FoundRun, find_run
 from nitro_cli.errors import ConfigError, ExitCode, IntegrityError
 from nitro_cli.text import user_path
 
@@ -75,7 +75,7 @@ def run(
     return ExitCode.OK
 
 
-def _splits(place: RunPlace) -> set[str]:
+def _splits(place: FoundRun) -> set[str]:
     """The splits that the run had, as its setup report says; all where there is none."""
     from nitro_cli.checkpoints import read_run_file
 
@@ -86,7 +86,7 @@ def _splits(place: RunPlace) -> set[str]:
         return {"test", "val"}
 
 
-def _own_place(place: RunPlace, name: str) -> Path:
+def _own_place(place: FoundRun, name: str) -> Path:
     """Where an average of a run lies in the run's directory; never behind a link."""
     from nitro_cli.checkpoints import contained_path
 

@@ -10,7 +10,7 @@ import typer
 from nitro_cli.cli import completion
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import number, table, value_text
-from nitro_cli.cli.run_places import RunPlace, find_run, run_roots, summaries
+from nitro_cli.cli.run_places import FoundRun, find_run, run_roots, summaries
 from nitro_cli.cli.run_status import asked_text, stop_cause
 from nitro_cli.errors import ConfigError, ExitCode, NotFoundError
 from nitro_cli.text import user_path
@@ -27,7 +27,7 @@ def run(
         typer.Argument(
             metavar="RUN",
             help="Runs: ids, own directories, or run directories, of which the newest; of one alone, all.",
-            autocompletion=completion.runs,
+            autocompletion=completion.known_runs,
         ),
     ],
     every: Annotated[bool, typer.Option("--all", help="Also the fields that are the same.")] = False,
@@ -61,10 +61,10 @@ def run(
     return ExitCode.OK
 
 
-def _all_of(output: Output, text: str) -> list[RunPlace]:
+def _all_of(output: Output, text: str) -> list[FoundRun]:
     """The runs of a directory, the oldest first, but for those without a configuration; else the one run there is."""
     roots = list(run_roots(user_path(text)))
-    places = [RunPlace(root, summary.id) for root in roots for summary in reversed(summaries(root))]
+    places = [FoundRun(root, summary.id) for root in roots for summary in reversed(summaries(root))]
     readable = [place for place in places if place.has_config]
     if len(readable) < 2:
         return [find_run(text)]
@@ -82,7 +82,7 @@ def _show_fields(
     output.show(table(columns, rows, fold=tuple(range(1, len(columns))), title=title))
 
 
-def _configuration(place: RunPlace) -> dict[str, Any]:
+def _configuration(place: FoundRun) -> dict[str, Any]:
     """The run's `config.toml`, flat; what is none is absent."""
     from nitro_cli.registry import read_toml
 
@@ -113,7 +113,7 @@ def _flattened(prefix: str, table_: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _results(place: RunPlace) -> dict[str, Any]:
+def _results(place: FoundRun) -> dict[str, Any]:
     """Status, best score and the last epoch's numbers."""
     summary = next((s for s in summaries(place.root) if s.id == place.id), None)
     found: dict[str, Any] = {} if summary is None else summary.as_json()

@@ -13,9 +13,9 @@ from nitro_cli.cli.options import (
     Preset,
     RunChoice,
     Sets,
-    Split,
+    SplitOption,
     Unsets,
-    Weights,
+    WeightsOption,
 )
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
@@ -31,13 +31,13 @@ EVALUATION_KNOBS = ("eval_weights", "eval_loss", "n_devs")
 def run(
     output: Output,
     target: OptionalTarget = None,
-    split: Split = "test",
+    split: SplitOption = "test",
     checkpoint: CheckpointChoice = None,
     run_id: RunChoice = None,
     preset: Preset = None,
     sets: Sets = None,
     unsets: Unsets = None,
-    weights: Weights = None,
+    weights: WeightsOption = None,
     experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:

@@ -19,7 +19,7 @@ from nitro_cli.cli.options import (
     RunChoice,
     Sets,
     Unsets,
-    Weights,
+    WeightsOption,
 )
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
@@ -51,7 +51,7 @@ def run(
     preset: Preset = None,
     sets: Sets = None,
     unsets: Unsets = None,
-    weights: Weights = None,
+    weights: WeightsOption = None,
     experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:

@@ -16,7 +16,7 @@ from nitro_cli.errors import ConfigError
 
 __all__ = ["run"]
 
-KNOBS = (
+RESUME_KNOBS = (
     "max_epochs", "learning_rate", "weight_decay", "gradient_clip_norm", "max_time", "n_devs", "accum",
     "log_every_n_steps", "checkpoint_every_n_steps", "checkpoint_every_minutes",
 )  # fmt: skip
@@ -29,7 +29,7 @@ class From(StrEnum):
     BEST = "best"
 
 
-@with_knob_flags(KNOBS)
+@with_knob_flags(RESUME_KNOBS)
 def run(
     output: Output,
     run_dir: RunDir = None,

@@ -39,7 +39,7 @@ def run(
         typer.Argument(
             metavar="RUN_DIR",
             help="Run directory, a run's own directory, or a run id; all under runs/ by default.",
-            autocompletion=completion.runs,
+            autocompletion=completion.known_runs,
             show_default=False,
         ),
     ] = None,

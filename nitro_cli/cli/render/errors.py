@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from nitro_cli.cli.failure import Failure, owner_of
+from nitro_cli.cli.failure import Failure, package_of
 from nitro_cli.errors import NitroError
 from nitro_cli.text import visible
 
@@ -111,7 +111,7 @@ def _one(exception: BaseException) -> list[str]:
     lines = ["Traceback (most recent call last):"]
     run: list[str] = []
     for frame in traceback.extract_tb(exception.__traceback__):
-        owner = _FOLDED.get(owner_of(frame.filename) or "")
+        owner = _FOLDED.get(package_of(frame.filename) or "")
         if owner is None:
             lines += _fold(run)
             run = []

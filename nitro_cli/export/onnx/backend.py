@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import ConfigError
-from nitro_cli.export.agreement import check_outputs
+from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob, without_postprocess
 from nitro_cli.export.contract import WireContract
 from nitro_cli.export.onnx.conversion import onnx_model
@@ -79,4 +79,4 @@ def _verify(runtime: Any, file: Path, job: ExportJob) -> None:
     outputs = [spec.name for spec in job.served.contract.outputs]
     for size, (wire, wanted) in job.expected.items():
         found = session.run(outputs, dict(zip(inputs, wire, strict=True)))
-        check_outputs(dict(zip(outputs, found, strict=True)), wanted, f"onnxruntime at batch size {size}")
+        check_agreement(dict(zip(outputs, found, strict=True)), wanted, f"onnxruntime at batch size {size}")

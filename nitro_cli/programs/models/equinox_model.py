@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from nitro_cli.errors import HookError
 from nitro_cli.programs.models.adapted import AdaptedModel, PyTree
 from nitro_cli.programs.models.call_arguments import CallArguments
-from nitro_cli.programs.models.named_leaves import Path, nest, path_names, pick
+from nitro_cli.programs.models.named_leaves import LeafNames, nest, path_names, pick
 
 __all__ = ["EquinoxModel", "adapt_equinox"]
 
-AXIS = "batch"
+BATCH_AXIS = "batch"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _Rebuild:
     """How to put a library's object together again: each leaf is a path into a plain tree, or a constant."""
 
     treedef: Any
-    leaves: tuple[Path | None, ...]
+    leaves: tuple[LeafNames | None, ...]
     constants: tuple[Any, ...]
 
     def __call__(self, tree: Mapping[str, Any]) -> Any:
@@ -88,7 +88,7 @@ class EquinoxModel(AdaptedModel):
             sample,
             in_axes=(None, None if keys is None else 0, _axes(inputs), _axes(keywords)),
             out_axes=(0, None),
-            axis_name=AXIS,
+            axis_name=BATCH_AXIS,
         )
         outputs, new_layers = mapped(layers, keys, inputs, keywords)
         if layers is None or not train:
@@ -146,9 +146,9 @@ def adapt_equinox(module: Any, params: PyTree, state: PyTree) -> EquinoxModel:
 
 def _take_apart(equinox: Any, module: Any) -> tuple[_Rebuild, dict[str, dict[str, Any]]]:
     flat, treedef = jax.tree_util.tree_flatten_with_path(module)
-    paths: list[Path | None] = []
+    paths: list[LeafNames | None] = []
     constants: list[Any] = []
-    found: dict[str, list[tuple[Path, Any]]] = {"params": [], "buffers": []}
+    found: dict[str, list[tuple[LeafNames, Any]]] = {"params": [], "buffers": []}
     for path, leaf in flat:
         if not equinox.is_array(leaf):
             paths.append(None)
@@ -166,7 +166,7 @@ def _take_state_apart(equinox: Any, module: Any, state: Any) -> tuple[_Rebuild, 
     """Name each leaf of an `equinox.nn.State` after the index in the module that owns it."""
     values, treedef = jax.tree.flatten(state)
     numbered = jax.tree.unflatten(treedef, range(len(values)))
-    names: list[Path] = [("unnamed", str(position)) for position in range(len(values))]
+    names: list[LeafNames] = [("unnamed", str(position)) for position in range(len(values))]
     is_index = lambda leaf: isinstance(leaf, equinox.nn.StateIndex)  # noqa: E731
     for path, leaf in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_index)[0]:
         if is_index(leaf):

@@ -7,24 +7,24 @@ from typing import Any
 
 from nitro_cli.text import path_keys
 
-__all__ = ["Path", "nest", "path_names", "pick"]
+__all__ = ["LeafNames", "nest", "path_names", "pick"]
 
-Path = tuple[str, ...]
+LeafNames = tuple[str, ...]
 
 
-def path_names(path: Iterable[Any]) -> Path:
+def path_names(path: Iterable[Any]) -> LeafNames:
     """The keys of a JAX key path as text."""
     return tuple(map(str, path_keys(path)))
 
 
-def nest(leaves: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
+def nest(leaves: Iterable[tuple[LeafNames, Any]]) -> dict[str, Any]:
     """Nested dicts out of `(path, leaf)` pairs, keys sorted at each level.
 
     Raises:
         ValueError: two leaves have one path, or one path runs through another's leaf.
     """
     root: dict[str, Any] = {}
-    placed: set[Path] = set()
+    placed: set[LeafNames] = set()
     for path, leaf in sorted(leaves, key=lambda pair: pair[0]):
         node = root
         for depth, name in enumerate(path[:-1], start=1):
@@ -38,7 +38,7 @@ def nest(leaves: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
     return root
 
 
-def pick(tree: Mapping[str, Any], path: Path) -> Any:
+def pick(tree: Mapping[str, Any], path: LeafNames) -> Any:
     """The subtree of nested dicts at `path`.
 
     Raises:

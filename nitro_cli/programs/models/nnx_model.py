@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from nitro_cli.errors import HookError
 from nitro_cli.programs.models.adapted import AdaptedModel, PyTree
 from nitro_cli.programs.models.call_arguments import CallArguments
-from nitro_cli.programs.models.named_leaves import Path, nest, pick
+from nitro_cli.programs.models.named_leaves import LeafNames, nest, pick
 
 __all__ = ["NnxModel", "adapt_nnx"]
 
@@ -118,7 +118,7 @@ def adapt_nnx(model: Any, params: PyTree, state: PyTree) -> NnxModel:
     )
 
 
-def _text(path: Iterable[Any]) -> Path:
+def _text(path: Iterable[Any]) -> LeafNames:
     return tuple(str(part) for part in path)
 
 
