@@ -127,8 +127,9 @@ class _Smoke:
         e = resolved.experiment
         if data is None:
             from nitro_cli.cli.first_batches import first_of_splits
+            from nitro_cli.experiment import HookTable
 
-            data = first_of_splits(e.build_data(Dist()), e.accum)
+            data = first_of_splits(HookTable(e).call(e, "build_data", Dist()), e.accum)
         return Nitro(resolved, data=data, **words)
 
     def _train(self) -> str:
@@ -189,10 +190,10 @@ class _Smoke:
         """Write a bundle from the newest checkpoint, load it, and run it on three samples."""
         import numpy as np
 
-        from nitro_cli.experiment import has_hook
+        from nitro_cli.experiment import HookTable
         from nitro_cli.export import export, load_bundle
 
-        if not has_hook(self._small.experiment, "export_inputs"):
+        if not HookTable(self._small.experiment).has("export_inputs"):
             return "skipped: the experiment has no export hooks"
         nitro = self._handle(self._small.with_values({"n_devs": 1}), data={}, weights="latest:latest")
         bundle = load_bundle(export(nitro, "bundle", dir=self._root.parent / "export", name="smoke"), raw=True)

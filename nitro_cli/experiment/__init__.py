@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .content import content_digest, same_content
     from .device_values import device_array
     from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
-    from .hooks import HOOKS, REQUIRED_HOOKS, check_hooks, default_no_decay, has_hook, manual_mode, sanitize_metric_name
+    from .hook_table import HookTable, check_hooks
+    from .hooks import HOOKS, REQUIRED_HOOKS, default_no_decay, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
     from .judging import monitor_of, own_store, selection_of
     from .kinds import Device, FieldKind, GraphConst, Host, Private
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .narrowing import first_lost, narrowed_dtype
     from .problems import Problem, config_error
     from .protocols import CheckpointStore, Logger, StopRule
-    from .routing import HookSignature, Routing, resolve_routing
+    from .routing import Routing, resolve_routing
     from .schedules import (
         SCHEDULE_KINDS,
         Constant,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .selector_text import parse_selector
     from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, rank
     from .sentinel import StrippedHost
+    from .signatures import BatchField, HookSignature
     from .strict_model import StrictModel
     from .views import compile_view, host_view, with_unset
 
@@ -57,6 +59,7 @@ __all__ = [
     "REQUIRED_HOOKS",
     "SCHEDULE_KINDS",
     "Average",
+    "BatchField",
     "Best",
     "CheckpointStore",
     "Checkpointer",
@@ -74,6 +77,7 @@ __all__ = [
     "FieldMeta",
     "GraphConst",
     "HookSignature",
+    "HookTable",
     "Host",
     "InverseSqrt",
     "JSONLogger",
@@ -112,9 +116,7 @@ __all__ = [
     "fields_of_kind",
     "first_lost",
     "graphconst_fingerprint",
-    "has_hook",
     "host_view",
-    "manual_mode",
     "monitor_of",
     "narrowed_dtype",
     "own_store",
@@ -139,7 +141,8 @@ __getattr__, __dir__ = lazy_names(
         "content": "content_digest same_content",
         "device_values": "device_array",
         "experiment": "KNOBS Experiment set_preset_loader validation_problems",
-        "hooks": "HOOKS REQUIRED_HOOKS check_hooks default_no_decay has_hook manual_mode sanitize_metric_name",
+        "hook_table": "HookTable check_hooks",
+        "hooks": "HOOKS REQUIRED_HOOKS default_no_decay sanitize_metric_name",
         "identity": "check_graphconst check_knob_kinds graphconst_fingerprint",
         "judging": "monitor_of own_store selection_of",
         "kinds": "Device FieldKind GraphConst Host Private",
@@ -149,7 +152,7 @@ __getattr__, __dir__ = lazy_names(
         "metadata": "NO_DEFAULT FieldMeta config_metadata fields_of_kind type_text",
         "problems": "Problem config_error",
         "protocols": "CheckpointStore Logger StopRule",
-        "routing": "HookSignature Routing resolve_routing",
+        "routing": "Routing resolve_routing",
         "schedules": (
             "SCHEDULE_KINDS Constant Cosine Exponential InverseSqrt Linear OneCycle Piecewise PlateauConfig "
             "Polynomial ScheduleConfig WarmupCosine parse_schedules schedule_problems"
@@ -157,6 +160,7 @@ __getattr__, __dir__ = lazy_names(
         "selector_text": "parse_selector",
         "selectors": "Average Best Entry Epochs Every Last Mode Selector rank",
         "sentinel": "StrippedHost",
+        "signatures": "BatchField HookSignature",
         "strict_model": "StrictModel",
         "views": "compile_view host_view with_unset",
     },

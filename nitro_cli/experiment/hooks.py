@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from nitro_cli.errors import ConfigError, HookError, nearest
+from nitro_cli.errors import HookError
 
 __all__ = [
     "HOOKS",
     "REQUIRED_HOOKS",
     "Hooks",
-    "check_hooks",
     "default_no_decay",
-    "has_hook",
-    "manual_mode",
     "sanitize_metric_name",
 ]
 
@@ -175,8 +172,8 @@ class Hooks:
         return not default_no_decay(path, leaf)
 
     def manual_training(self) -> bool:
-        """Whether `train_step` is used; by default whenever the class has one."""
-        return has_hook(self, "train_step")
+        """Whether a `train_step` is used; asked only where there is one, and by default it is."""
+        return True
 
     def checkpoint_filename(self, *, epoch: int, step: int, metric: str | None, score: float | None) -> str:
         """The name of a checkpoint, such as `epoch-0006-step-4500-loss=0.0416831`."""
@@ -195,53 +192,3 @@ class Hooks:
         path = f"{stem}.png"
         figure.savefig(path)
         return path
-
-
-def has_hook(e: Any, name: str) -> bool:
-    """Whether an experiment, or an experiment class, writes the hook `name` itself.
-
-    Raises:
-        ConfigError: there is no such hook.
-    """
-    if name not in HOOKS:
-        raise ConfigError(f"there is no hook {name!r}", nearest=nearest(name, HOOKS))
-    cls = e if isinstance(e, type) else type(e)
-    written = getattr(cls, name, None)
-    return written is not None and written is not getattr(Hooks, name, None)
-
-
-def manual_mode(e: Any) -> bool:
-    """Whether an experiment takes the optimizer step into its own hands; of a class, whether it could.
-
-    Raises:
-        HookError: `manual_training` returned no bool.
-    """
-    if not has_hook(e, "train_step"):
-        return False
-    wanted = isinstance(e, type) or e.manual_training()
-    if not isinstance(wanted, bool):
-        raise HookError(
-            f"`manual_training` returned {type(wanted).__name__}",
-            fix="return True to train by train_step, False to decline while keeping it",
-        )
-    return wanted
-
-
-def check_hooks(e: Any) -> None:
-    """Refuse an experiment that lacks a required hook. A `loss` is not asked of one that trains in manual mode.
-
-    Raises:
-        ConfigError: names every missing hook.
-    """
-    cls = e if isinstance(e, type) else type(e)
-    manual = manual_mode(e)
-    missing = [name for name in REQUIRED_HOOKS if not has_hook(cls, name) and not (manual and name == "loss")]
-    if manual and not has_hook(cls, "setup_optimizers"):
-        missing.append("setup_optimizers")
-    if missing:
-        raise ConfigError(
-            f"{cls.__name__} lacks the required hook{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
-            why=f"an experiment writes at least {', '.join(REQUIRED_HOOKS)}",
-            fix=f"define {missing[0]} on {cls.__name__}",
-            nearest=[n for name in missing for n in nearest(name, [a for a in vars(cls) if a not in HOOKS], limit=1)],
-        )

@@ -6,7 +6,7 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError
 
-from .hooks import has_hook
+from .hook_table import HookTable
 from .knobs import Checkpointer, Monitor
 from .protocols import CheckpointStore
 
@@ -20,7 +20,7 @@ def monitor_of(e: Any) -> Monitor | None:
     """
     if e.monitor is not None:
         return Monitor(*e.monitor)
-    return Monitor("loss", "min") if not has_hook(e, "metrics") or e.eval_loss else None
+    return Monitor("loss", "min") if not HookTable(e).has("metrics") or e.eval_loss else None
 
 
 def own_store(checkpointer: Any) -> CheckpointStore | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nitro_cli.errors import ConfigError, NitroError, nearest
-from nitro_cli.experiment import Experiment, has_hook
+from nitro_cli.experiment import Experiment, HookTable
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.text import message_of
 
@@ -79,16 +79,16 @@ def wire_contract(e: Experiment, followed: Callable[[], tuple[ExportSpec, ...]])
         ConfigError: a name stands twice, a spec lacks what it needs, a preprocess comes without the inputs it takes, or
             a client spec without a postprocess.
     """
-    where = type(e).__name__
-    declared = has_hook(e, "export_inputs")
-    if not declared and has_hook(e, "export_preprocess"):
+    where, hooks = type(e).__name__, HookTable(e)
+    declared = hooks.has("export_inputs")
+    if not declared and hooks.has("export_preprocess"):
         raise ConfigError(
             f"{where} has export_preprocess and no export_inputs",
             why="what the preprocess takes is no field of the batch",
             fix="define export_inputs, returning an ExportSpec for each argument of export_preprocess",
         )
-    inputs = _specs(e, "export_inputs", complete=True) if declared else followed()
-    outputs = _specs(e, "export_outputs", complete=False) if has_hook(e, "export_outputs") else ()
+    inputs = _specs(hooks, e, "export_inputs", complete=True) if declared else followed()
+    outputs = _specs(hooks, e, "export_outputs", complete=False) if hooks.has("export_outputs") else ()
     for spec in inputs:
         if spec.source is not None:
             raise ConfigError(f"input {spec.name!r} has a source", where=where, why="only outputs come from somewhere")
@@ -100,12 +100,12 @@ def wire_contract(e: Experiment, followed: Callable[[], tuple[ExportSpec, ...]])
                 where=where,
                 fix=f"to send the input back: ExportSpec({spec.name!r}, source={spec.name!r})",
             )
-    postprocess = e.export_postprocess() if has_hook(e, "export_postprocess") else None
+    postprocess = hooks.call(e, "export_postprocess") if hooks.has("export_postprocess") else None
     if postprocess is not None:
         _check_source(postprocess, where)
     client: dict[str, tuple[ExportSpec, ...] | None] = {}
     for hook in ("export_client_inputs", "export_client_outputs"):
-        client[hook] = _specs(e, hook, complete=True) if has_hook(e, hook) else None
+        client[hook] = _specs(hooks, e, hook, complete=True) if hooks.has(hook) else None
         if client[hook] is not None and postprocess is None:
             raise ConfigError(
                 f"`{hook}` without `export_postprocess`",
@@ -117,9 +117,9 @@ def wire_contract(e: Experiment, followed: Callable[[], tuple[ExportSpec, ...]])
     return WireContract(inputs, outputs, client_inputs, client_outputs, postprocess, declared)
 
 
-def _specs(e: Experiment, hook: str, *, complete: bool) -> tuple[ExportSpec, ...]:
+def _specs(hooks: HookTable, e: Experiment, hook: str, *, complete: bool) -> tuple[ExportSpec, ...]:
     where = f"{type(e).__name__}.{hook}"
-    returned: Any = getattr(e, hook)()
+    returned: Any = hooks.call(e, hook)
     if not isinstance(returned, Sequence) or isinstance(returned, str) or not returned:
         raise ConfigError(
             f"`{hook}` returned {returned!r}", where=where, fix="return a list of ExportSpec, one per tensor"

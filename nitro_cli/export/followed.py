@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nitro_cli.errors import ConfigError
-from nitro_cli.experiment import HookSignature
+from nitro_cli.experiment import HookTable
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.text import path_text
 
@@ -39,7 +39,7 @@ def followed_inputs(nitro: Nitro) -> tuple[ExportSpec, ...]:
             why="the handle was built without data, and its weights come from no training that recorded its batches",
             fix="build the handle with its data, give weights of a trained run, or define export_inputs",
         )
-    signature = HookSignature.of(e, "forward")
+    signature = HookTable(e).fields("forward")
     taken = signature.fields_for(tuple(fields), where="a batch of the data")
     order = [*signature.required, *signature.optional]
     names = sorted(taken, key=lambda name: (order.index(name) if name in order else len(order), name))

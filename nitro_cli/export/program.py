@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, nearest
-from nitro_cli.experiment import Experiment, compile_view, has_hook, resolve_routing
+from nitro_cli.experiment import Experiment, HookTable, compile_view, resolve_routing
 from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.followed import followed_outputs
 from nitro_cli.export.spec import ExportSpec
@@ -80,7 +80,7 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
     baked.update({name: value for name, value in (device or {}).items() if name in baked})
     view = exported_view(e, baked)
     prepare = _preprocess(view, contract)
-    routing = resolve_routing(e, tuple(_batch_fields(prepare, contract)), traced=("forward",))
+    routing = resolve_routing(HookTable(e), tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.parts.model
 
     def outputs_of(weights: Mapping[str, Any], *wire: Any) -> Any:
@@ -88,7 +88,8 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
         p = unflatten("params", params, held, source="the exported weights", what="parameters")
         s = unflatten("state", state, held, source="the exported weights", what="layer state")
         batch = prepare(*wire)
-        outputs, _ = view.forward(BoundModel(model, train=False, key=None), p, s, **routing.kwargs("forward", batch))
+        bound = BoundModel(model, train=False, key=None)
+        outputs, _ = routing.call(view, "forward", bound, p, s, batch=batch)
         return outputs
 
     if not contract.outputs:
@@ -115,10 +116,10 @@ def exported_view(e: Experiment, device: Mapping[str, np.ndarray]) -> Experiment
     Raises:
         HookError: `export_view` returned no experiment of the class.
     """
-    view = compile_view(e, device)
-    if not has_hook(e, "export_view"):
+    view, hooks = compile_view(e, device), HookTable(e)
+    if not hooks.has("export_view"):
         return view
-    own = e.export_view(view)
+    own = hooks.call(e, "export_view", view)
     if not isinstance(own, type(e)):
         raise HookError(
             f"`export_view` returned {type(own).__name__}",
@@ -141,12 +142,12 @@ def without_source_paths() -> Iterator[None]:
 
 
 def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mapping[str, Any]]:
-    names = [spec.name for spec in contract.inputs]
-    if not has_hook(view, "export_preprocess"):
+    names, hooks = [spec.name for spec in contract.inputs], HookTable(view)
+    if not hooks.has("export_preprocess"):
         return lambda *wire: dict(zip(names, wire, strict=True))
 
     def prepare(*wire: Any) -> Mapping[str, Any]:
-        batch = view.export_preprocess(*wire)
+        batch = hooks.call(view, "export_preprocess", *wire)
         if not isinstance(batch, Mapping):
             raise HookError(
                 f"`export_preprocess` returned {type(batch).__name__}",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError
-from nitro_cli.experiment import has_hook
+from nitro_cli.experiment import HookTable
 from nitro_cli.registry import holds_machine_path, home_fields
 from nitro_cli.run import fields_by_kind, versions
 
@@ -33,8 +33,9 @@ def merged_provenance(nitro: Nitro, repository: Mapping[str, Any], call: Mapping
     """
     e = nitro.experiment
     own: Any = {}
-    if has_hook(e, "export_provenance_extra"):
-        own = e.export_provenance_extra(checkpoint=nitro.checkpoint_source)
+    hooks = HookTable(e)
+    if hooks.has("export_provenance_extra"):
+        own = hooks.call(e, "export_provenance_extra", checkpoint=nitro.checkpoint_source)
         if not isinstance(own, Mapping):
             raise ConfigError(
                 f"`export_provenance_extra` returned {type(own).__name__}",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
-from nitro_cli.experiment import FieldKind, config_metadata, device_array
+from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_array
 from nitro_cli.optim.gradient_rules import GradRule, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
 from nitro_cli.optim.group_rule import GroupRule, check_answered, group_rule
@@ -117,7 +117,7 @@ def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule, *, bi
 def experiment_schedules(e: Any, schedules: Mapping[str, Any] | None, origin: str) -> tuple[dict[str, Any], str]:
     """The schedules that hold for this run, with dotted keys, and where they came from."""
     if schedules is None:
-        own = e.schedules()
+        own = HookTable(e).call(e, "schedules")
         return flat_schedules({} if own is None else own), "class"
     return flat_schedules(schedules), origin
 
@@ -128,13 +128,12 @@ def gradient_rule(e: Any) -> GradRule:
     Raises:
         OptimizerError: it is not a gradient rule.
     """
-    hook = getattr(e, "grad_rule", None)
-    return checked_rule(hook() if callable(hook) else hook)
+    return checked_rule(HookTable(e).call(e, "grad_rule"))
 
 
 def _first_rule(e: Any, resolved: Mapping[str, BoundValue]) -> tuple[GradRule, RuleValues | None]:
     """The gradient rule of the first step, and what its hook was called with where it takes the step's numbers."""
-    hook: Any = getattr(e, "grad_rule", None)
+    hook = HookTable(e).bound(e, "grad_rule")
     if not takes_values(hook):
         return gradient_rule(e), None
     first = {key: float(source.values(1, 1)[0]) for key, (source, _) in resolved.items()}
@@ -153,7 +152,7 @@ def _placed_rule(
     bind = {b.name: b.key for b in bindings if b.space == "bind"}
     check_read(hp, fields, bind)
     return PlacedRule(
-        e.grad_rule,
+        HookTable(e).bound(e, "grad_rule"),
         first,
         fields={name: columns[f"grad/{name}"] for name in fields},
         bind={name: columns[f"bind/{name}"] for name in bind},
@@ -356,7 +355,7 @@ def _group_row(
         group=group,
         rate=f"scheduled by {rate}" if rate else f"{rates.learning_rate:g}",
         ratio=rates.ratio,
-        anchor=anchor_name(e.decay_anchor(group)),
+        anchor=anchor_name(HookTable(e).call(e, "decay_anchor", group)),
         decay=decay,
         rule=rule.name,
         parameters=sum(leaf.size for leaf in leaves),

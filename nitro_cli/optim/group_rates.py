@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nitro_cli.errors import OptimizerError, nearest
+from nitro_cli.experiment import HookTable
 from nitro_cli.optim.layout import DEFAULT_GROUP, FROZEN_GROUP
 
 __all__ = ["GroupRates", "ask_hook", "group_rates"]
@@ -85,7 +86,7 @@ def ask_hook(e: Any, hook: str, group: str, groups: Sequence[str]) -> Any:
         OptimizerError: the hook compares the group with one that no trained leaf is in, such as a misspelled name.
     """
     probe = _Named(group)
-    value = getattr(e, hook)(probe)
+    value = HookTable(e).call(e, hook, probe)
     unknown = probe.compared - {*groups, DEFAULT_GROUP, FROZEN_GROUP}
     if unknown:
         name = sorted(unknown)[0]

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest
+from nitro_cli.experiment import HookTable
 from nitro_cli.optim.hyperparameters import HyperParams, UnknownHyperparameter
 from nitro_cli.optim.layout import ParamLeaf
 from nitro_cli.text import exception_text
@@ -71,7 +72,7 @@ def group_rule(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: It
     if level == 2:
         names = frozenset(_names_read(e, group, leaves, candidates))
         return GroupRule(group, 2, f"optimizer(group={group!r}, hp)", None, names, open=True)
-    factory = None if level == 0 else (e.optimizer(group) if level == 1 else e.optimizer())
+    factory = None if level == 0 else HookTable(e).call(e, "optimizer", *([group] if level == 1 else []))
     if factory is None:
         return _factory_rule(group, optax.radam, level=0)
     return _factory_rule(group, factory, level=1)
@@ -94,7 +95,7 @@ def check_answered(e: Any, rules: Mapping[str, GroupRule]) -> None:
 
 def _hook_level(e: Any) -> int:
     """0 without a hook, 1 for `(self, group)`, 2 for `(self, group, hp)`, -1 for `(self)`."""
-    hook = getattr(e, "optimizer", None)
+    hook = HookTable(e).bound(e, "optimizer")
     if hook is None:
         return 0
     if not callable(hook):
@@ -217,7 +218,7 @@ def _names_read(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: I
 def call_level2(e: Any, group: str, hp: HyperParams) -> optax.GradientTransformation:
     """Call a level 2 hook and check what it returned."""
     try:
-        built = e.optimizer(group, hp)
+        built = HookTable(e).call(e, "optimizer", group, hp)
     except UnknownHyperparameter as error:
         name = str(error)
         raise OptimizerError(

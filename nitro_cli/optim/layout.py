@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
+from nitro_cli.experiment import HookTable
 from nitro_cli.text import path_keys, path_text
 
 __all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "ParamLayout", "ParamLeaf", "build_layout"]
@@ -103,10 +104,11 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
             floating or complex dtype, or nothing trains.
     """
     flat, _ = jax.tree_util.tree_flatten_with_path(params)
+    hooks = HookTable(e)
     leaves: list[ParamLeaf] = []
     seen: set[str] = set()
     for entries, array in flat:
-        leaf = _leaf(e, path_keys(entries), array)
+        leaf = _leaf(hooks, e, path_keys(entries), array)
         if leaf.text in seen:
             raise OptimizerError(
                 f"two parameters share the path {leaf.text!r}",
@@ -126,9 +128,9 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
     return ParamLayout(tuple(leaves), tuple(groups))
 
 
-def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> ParamLeaf:
+def _leaf(hooks: HookTable, e: Any, path: tuple[str | int, ...], array: Any) -> ParamLeaf:
     text = path_text(path)
-    group = e.param_group(path)
+    group = hooks.call(e, "param_group", path)
     if not isinstance(group, str) or not group or "/" in group or group in RESERVED_GROUPS:
         raise OptimizerError(
             f"param_group returned {group!r}",
@@ -148,14 +150,14 @@ def _leaf(e: Any, path: tuple[str | int, ...], array: Any) -> ParamLeaf:
         shape=tuple(array.shape),
         dtype=array.dtype,
         group=str(group),
-        decays=not _answer(e, "no_decay", path, array),
-        perturbs=group != FROZEN_GROUP and not _answer(e, "no_perturb", path, array),
-        adaptive=_answer(e, "adaptive_perturb", path, array),
+        decays=not _answer(hooks, e, "no_decay", path, array),
+        perturbs=group != FROZEN_GROUP and not _answer(hooks, e, "no_perturb", path, array),
+        adaptive=_answer(hooks, e, "adaptive_perturb", path, array),
     )
 
 
-def _answer(e: Any, hook: str, path: tuple[str | int, ...], array: Any) -> bool:
-    value = getattr(e, hook)(path, array)
+def _answer(hooks: HookTable, e: Any, hook: str, path: tuple[str | int, ...], array: Any) -> bool:
+    value = hooks.call(e, hook, path, array)
     if isinstance(value, bool) or (getattr(value, "shape", None) == () and str(value.dtype) == "bool"):
         return bool(value)
     raise OptimizerError(

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError, ScheduleError, nearest
+from nitro_cli.experiment import HookTable
 from nitro_cli.experiment.hooks import ParamPath
 from nitro_cli.optim.binding import (
     device_column,
@@ -106,7 +107,7 @@ def bind_manual(
 
 
 def _plain_gradient(e: Any) -> SingleGrad:
-    takes = takes_values(getattr(e, "grad_rule", None))
+    takes = takes_values(HookTable(e).bound(e, "grad_rule"))
     rule = SingleGrad() if takes else gradient_rule(e)
     if takes or not isinstance(rule, SingleGrad):
         raise OptimizerError(

@@ -61,7 +61,7 @@ def build_eval_loss(plan: EvalPlan, real: int | None) -> Any:
     ) -> dict[str, jax.Array]:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
-        loss, terms = split_loss(view.loss(outputs, **plan.routing.kwargs("loss", batch)))
+        loss, terms = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
         values = {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
         return values if plan.layout is None else plan.layout.same(values)
 
@@ -74,7 +74,7 @@ def build_metrics(plan: EvalPlan, real: int | None) -> Any:
     def metrics(outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]) -> Any:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
-        values = view.metrics(outputs, **plan.routing.kwargs("metrics", batch))
+        values = plan.routing.call(view, "metrics", outputs, batch=batch)
         return values if plan.layout is None else plan.layout.same(jax.tree.map(jnp.asarray, values))
 
     return metrics

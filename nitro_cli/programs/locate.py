@@ -62,7 +62,7 @@ def _micro_batch(
         view = compile_view(plan.experiment, device)
         model = BoundModel(plan.model, train=True, key=folded)
         outputs, new_state = forward(view, model, params, state, plan.routing, batch)
-        loss, terms = split_loss(view.loss(outputs, **plan.routing.kwargs("loss", batch)))
+        loss, terms = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
         return loss, (new_state, terms, outputs)
 
     loss, (new_state, terms, outputs) = objective(carry.params)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nitro_cli.errors import HookError
-from nitro_cli.experiment import Experiment, Routing, compile_view, has_hook
+from nitro_cli.experiment import Experiment, Routing, compile_view
 from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update, in_accumulators
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import check_same_tree, scalars, split_loss, split_step
@@ -194,7 +194,7 @@ def _manual_step(plan: StepPlan) -> Any:
         batch = batch_of(plan, batches, inputs, carry.position, 0)
         model = BoundModel(plan.model, train=True, key=key)
         opt = plan.hyper.apply_row(carry.opt, row)
-        returned = view.train_step(model, carry.params, opt, carry.state, **plan.routing.kwargs("train_step", batch))
+        returned = plan.routing.call(view, "train_step", model, carry.params, opt, carry.state, batch=batch)
         loss, params, state, opt, stats = split_step(returned, carry.params, carry.state, carry.opt)
         numbers = {"loss": loss, **stats}
 
@@ -329,10 +329,10 @@ def _gradient(
     def objective(p: PyTree) -> Any:
         model = BoundModel(plan.model, train=True, key=key)
         outputs, new_state = forward(view, model, p, state, routing, batch)
-        loss, terms = split_loss(view.loss(outputs, **routing.kwargs("loss", batch)))
+        loss, terms = split_loss(routing.call(view, "loss", outputs, batch=batch))
         numbers = {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
-        if has_hook(view, "train_metrics") and not plan.outputs_to_host:
-            returned = view.train_metrics(outputs, **routing.kwargs("train_metrics", batch))
+        if routing.table.has("train_metrics") and not plan.outputs_to_host:
+            returned = routing.call(view, "train_metrics", outputs, batch=batch)
             numbers |= scalars(returned, "train_metrics", numbers)
         numbers = {name: value.astype(jnp.float32) for name, value in numbers.items()}
         return loss, (new_state, numbers, outputs if plan.outputs_to_host else None)
@@ -351,7 +351,7 @@ def forward(
     view: Experiment, model: BoundModel, params: PyTree, state: PyTree, routing: Routing, batch: Mapping[str, Any]
 ) -> tuple[PyTree, PyTree]:
     """Call the `forward` hook and check that it returned `(outputs, state)`."""
-    returned = view.forward(model, params, state, **routing.kwargs("forward", batch))
+    returned = routing.call(view, "forward", model, params, state, batch=batch)
     if not isinstance(returned, tuple) or len(returned) != 2:
         size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
         raise HookError(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nitro_cli.errors import ConfigError, HookError, NitroWarning, nearest
-from nitro_cli.experiment import Experiment, check_graphconst, has_hook, same_content, with_unset
+from nitro_cli.experiment import Experiment, check_graphconst, same_content, with_unset
 from nitro_cli.run.facts import described
 from nitro_cli.run.parts import Parts
 
@@ -30,7 +30,7 @@ def merge_derived(parts: Parts, *, serving: bool) -> None:
             the record that is rebuilt is neither there nor computed.
     """
     derived = _restored(parts, serving)
-    if derived is None and not serving and has_hook(parts.experiment, "derive"):
+    if derived is None and not serving and parts.hooks.has("derive"):
         parts.resolved = parts.resolved.before_derive()
         derived = _computed(parts)
     if derived is not None:
@@ -54,7 +54,7 @@ def _restored(parts: Parts, serving: bool) -> Mapping[str, Any] | None:
 
 def _computed(parts: Parts) -> Mapping[str, Any]:
     e = parts.experiment
-    returned = e.derive(parts.sources)
+    returned = parts.hooks.call(e, "derive", parts.sources)
     if not isinstance(returned, Mapping):
         raise HookError(f"`derive` returned {type(returned).__name__}", fix="return a mapping of field names to values")
     fields = type(e).model_fields

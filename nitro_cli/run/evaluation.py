@@ -10,7 +10,6 @@ import numpy as np
 
 from nitro_cli.data import Split, batch_length, pad_batch
 from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
-from nitro_cli.experiment import has_hook
 from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
 from nitro_cli.run.output_shapes import check_outputs
@@ -115,7 +114,7 @@ class Evaluator:
         except NitroError:
             raise
         except Exception:  # a metric of whole splits need not make sense of one batch; the first whole pass raises it
-            if has_hook(view, "finalize_metrics"):
+            if parts.routing.table.has("finalize_metrics"):
                 return None
             raise
 
@@ -227,7 +226,7 @@ class _Accumulators:
         self._parts = parts
         self._split = split
         e = parts.experiment
-        self._custom = has_hook(e, "metrics")
+        self._custom = parts.routing.table.has("metrics")
         self._metrics = SplitAccumulator("metrics", split.name)
         self._losses = SplitAccumulator("loss", split.name)
         on_device: set[str] = set()
@@ -235,7 +234,7 @@ class _Accumulators:
             on_device.add("metrics")
         if not self._custom or e.eval_loss:
             signature = parts.routing.signatures.get("loss")
-            if signature is not None and all(name in split.fields for name in signature.required):
+            if signature is not None and not signature.lacking(split.fields):
                 on_device.add("loss")
         self.on_device = frozenset(on_device)
 
@@ -248,7 +247,7 @@ class _Accumulators:
             if device_metrics is not None:
                 values = jax.tree.map(np.asarray, device_metrics)
             else:
-                values = view.metrics(_sliced(outputs, real), **self._parts.routing.kwargs("metrics", host))
+                values = self._parts.routing.call(view, "metrics", _sliced(outputs, real), batch=host)
             self._metrics.add(values, batch=index, samples=real)
         if loss is not None:
             # The loss of a batch counts for its rows, or that of a short last batch would weigh more.
@@ -258,7 +257,7 @@ class _Accumulators:
         """The reported values under flat names: finalized metrics, and the losses of the split."""
         losses = self._losses.result() if self._losses else {}
         combined = self._metrics.result() if self._custom else losses
-        returned = view.finalize_metrics(combined, self._split.name)
+        returned = self._parts.routing.table.call(view, "finalize_metrics", combined, self._split.name)
         if not isinstance(returned, Mapping):
             raise HookError(
                 f"`finalize_metrics` returned {type(returned).__name__}", fix="return a mapping of names to values"

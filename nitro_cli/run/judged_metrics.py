@@ -9,7 +9,7 @@ import jax
 
 from nitro_cli.data import Split
 from nitro_cli.errors import ConfigError, nearest
-from nitro_cli.experiment import Checkpointer, EarlyStopping, has_hook
+from nitro_cli.experiment import Checkpointer, EarlyStopping
 from nitro_cli.metrics import MODES
 from nitro_cli.programs import EvalPlan, build_eval_loss, build_forward, build_metrics, fresh_trace
 from nitro_cli.run.parts import Parts
@@ -43,9 +43,9 @@ def check_judged_metrics(parts: Parts) -> None:
     """
     split = parts.splits.get("val")
     asked = dict(judged_metrics(parts))
-    if split is None or "train" not in parts.splits or not asked or has_hook(parts.experiment, "finalize_metrics"):
+    if split is None or "train" not in parts.splits or not asked or parts.hooks.has("finalize_metrics"):
         return
-    custom = has_hook(parts.experiment, "metrics")
+    custom = parts.hooks.has("metrics")
     if custom and parts.residency["metrics"] == "host":
         return
     loss = _loss_missing(parts, split)
@@ -68,7 +68,7 @@ def _loss_missing(parts: Parts, split: Split) -> str | None:
     signature = parts.routing.signatures.get("loss")
     if signature is None:
         return "the experiment has no `loss`"
-    lacking = [name for name in signature.required if name not in split.fields]
+    lacking = signature.lacking(split.fields)
     return f"its batches lack {', '.join(lacking)}, which `loss` takes" if lacking else None
 
 

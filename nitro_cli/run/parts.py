@@ -14,7 +14,7 @@ from nitro_cli.distributed import WatchedDist
 from nitro_cli.errors import HookError
 from nitro_cli.experiment import (
     Experiment,
-    HookSignature,
+    HookTable,
     Monitor,
     Routing,
     host_view,
@@ -32,13 +32,13 @@ __all__ = ["TRACED_HOOKS", "Parts", "hook_residency"]
 TRACED_HOOKS = ("forward", "loss", "train_metrics", "metrics", "train_step")
 
 
-def hook_residency(e: Experiment) -> dict[str, str]:
+def hook_residency(hooks: HookTable, e: Experiment) -> dict[str, str]:
     """Where each metric hook runs: `host` or `device`.
 
     Raises:
         HookError: `metrics_residency` returned something else.
     """
-    found: dict[str, str] = {hook: e.metrics_residency(hook) for hook in ("metrics", "train_metrics")}
+    found: dict[str, str] = {hook: hooks.call(e, "metrics_residency", hook) for hook in ("metrics", "train_metrics")}
     for hook, where in found.items():
         if not isinstance(where, str) or where not in ("host", "device"):
             raise HookError(
@@ -61,6 +61,7 @@ class Parts:
     """
 
     resolved: Resolved
+    hooks: HookTable
     report: SetupReport
     monitor: Monitor | None
     seed: int
@@ -160,13 +161,13 @@ class Parts:
     def forward_fields(self) -> tuple[str, ...]:
         """The batch fields that `forward` takes; without any batch yet those that it cannot do without."""
         if self.routing is None:
-            return HookSignature.of(self.experiment, "forward").required
+            return self.hooks.fields("forward").required
         return self.routing.fields_for("forward")
 
     def route_for_prediction(self, batch: Mapping[str, np.ndarray]) -> None:
         """Check that the batch has what `forward` needs; without any split this is where routing is resolved."""
         if self.routing is None:
-            self.routing = resolve_routing(self.experiment, tuple(batch), traced=("forward",), host=())
+            self.routing = resolve_routing(self.hooks, tuple(batch), traced=("forward",))
         else:
             self.routing.signatures["forward"].fields_for(tuple(batch), "the batch to predict")
 

@@ -255,7 +255,9 @@ class Recorder:
             meta = plain_meta({**self._meta(nitro, sums, rules, metrics, stop_reason), "run": self.store.id})
             record = CheckpointRecord(meta, arrays)
             return save_own(own, record, epoch=parts.epoch, step=parts.step, score=score)
-        name = parts.host_view().checkpoint_filename(epoch=parts.epoch, step=parts.step, metric=metric, score=score)
+        name = parts.hooks.call(
+            parts.host_view(), "checkpoint_filename", epoch=parts.epoch, step=parts.step, metric=metric, score=score
+        )
         self.store.save(
             self._meta(nitro, sums, rules, metrics, stop_reason),
             arrays,

@@ -11,7 +11,6 @@ import numpy as np
 
 from nitro_cli.data import batch_length
 from nitro_cli.errors import ConfigError, HookError, NotFoundError, StorageError, nearest
-from nitro_cli.experiment import HookSignature, has_hook
 from nitro_cli.run.progress import Progress
 from nitro_cli.text import user_path
 
@@ -43,7 +42,7 @@ def render(
             why="a batch is a mapping of fields, batch first",
             fix="nitro.render({'x': array}), or nitro.render(split='val')",
         )
-    if not has_hook(e, "visualize"):
+    if not nitro.parts.hooks.has("visualize"):
         raise ConfigError(
             f"{type(e).__name__} has no `visualize` hook",
             fix="define visualize(self, outputs, *, <fields>) and return a matplotlib figure",
@@ -68,14 +67,15 @@ def render(
 def _render_batch(
     nitro: Nitro, e: Any, batch: Mapping[str, Any], predictions: bool, folder: Path, prefix: str, first: int
 ) -> list[Path]:
+    hooks = nitro.parts.hooks
     outputs = nitro.predict(batch) if predictions else None
-    fields = HookSignature.of(e, "visualize").fields_for(list(batch), "the batch to render")
+    fields = hooks.fields("visualize").fields_for(list(batch), "the batch to render")
     paths: list[Path] = []
     for row in range(batch_length(batch)):
         sample = {name: _row(batch[name], row) for name in fields}
         mine = None if outputs is None else jax.tree.map(lambda leaf, row=row: leaf[row], outputs)
-        figure = e.visualize(mine, **sample)
-        written = e.save_figure(figure, str(folder / f"{prefix}{first + row:03d}"))
+        figure = hooks.call(e, "visualize", mine, batch=sample)
+        written = hooks.call(e, "save_figure", figure, str(folder / f"{prefix}{first + row:03d}"))
         if written is None:
             raise HookError("`save_figure` returned None", fix="return the path that was written")
         _close(figure)

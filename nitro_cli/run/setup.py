@@ -19,15 +19,14 @@ from nitro_cli.distributed import WatchedDist, agree, host_array, process_count,
 from nitro_cli.errors import ConfigError, HookError, NitroWarning
 from nitro_cli.experiment import (
     FieldKind,
+    HookTable,
     check_graphconst,
     check_hooks,
     check_knob_kinds,
     device_array,
     fields_of_kind,
     graphconst_fingerprint,
-    has_hook,
     host_view,
-    manual_mode,
     monitor_of,
     resolve_routing,
 )
@@ -95,12 +94,13 @@ def build_parts(resolved: Resolved, start: Start, step: Step, compiling: Compili
 def _check_configuration(resolved: Resolved, start: Start) -> Parts:
     e = resolved.experiment
     cls = type(e)
-    check_hooks(e)
+    hooks = HookTable(e)
+    check_hooks(hooks, e)
     check_knob_kinds(cls)
     check_graphconst(e)
     monitor = monitor_of(e)
     check_followers(e, monitor)
-    if manual_mode(e) and e.accum > 1:
+    if hooks.manual(e) and e.accum > 1:
         raise ConfigError(
             f"accum = {e.accum} with a `train_step` of the experiment's own",
             why="the hook takes one batch and does the whole optimizer step",
@@ -117,7 +117,7 @@ def _check_configuration(resolved: Resolved, start: Start) -> Parts:
                 stacklevel=2,
             )
         seed = held
-    return Parts(resolved=resolved, report=SetupReport(), monitor=monitor, seed=seed, source=source)
+    return Parts(resolved=resolved, hooks=hooks, report=SetupReport(), monitor=monitor, seed=seed, source=source)
 
 
 def _seed_host(seed: int) -> None:
@@ -132,7 +132,7 @@ def _build_data(parts: Parts, start: Start) -> None:
         built: Any = start.data
     else:
         with answer_fork_warnings("build_data"):
-            built = parts.experiment.build_data(parts.dist)
+            built = parts.hooks.call(parts.experiment, "build_data", parts.dist)
     if not isinstance(built, Mapping):
         if start.data is not None:
             raise ConfigError(
@@ -167,7 +167,7 @@ def _build_model(parts: Parts, start: Start, compiling: Compiling) -> None:
     e = parts.experiment
 
     def build(device: Mapping[str, jax.Array], key: jax.Array) -> Any:
-        return host_view(e, device).build_model(key)
+        return parts.hooks.call(host_view(e, device), "build_model", key)
 
     layout = parts.placement.layout
     built = initialize(
@@ -196,8 +196,8 @@ def _build_model(parts: Parts, start: Start, compiling: Compiling) -> None:
 def _inspect(parts: Parts) -> None:
     """Look at one batch of every split: what is wrong with data or routing shows before a model is built."""
     e = parts.experiment
-    parts.residency = hook_residency(e)
-    parts.manual = manual_mode(e)
+    parts.residency = hook_residency(parts.hooks, e)
+    parts.manual = parts.hooks.manual(e)
     if not parts.sources:
         return
     for name, source in parts.sources.items():
@@ -211,9 +211,9 @@ def _inspect(parts: Parts) -> None:
     probe = parts.splits.get("train") or next(iter(parts.splits.values()))
     traced = tuple(hook for hook in parts.traced_hooks() if _used(parts, hook))
     host = tuple(hook for hook, where in parts.residency.items() if where == "host" and _used(parts, hook))
-    parts.routing = resolve_routing(e, tuple(probe.fields), traced=traced, host=host)
+    parts.routing = resolve_routing(parts.hooks, tuple(probe.fields), traced=traced, host=host)
     for split in parts.splits.values():
-        needed = ["forward"] + ["metrics"] * (split.name != "train" and has_hook(e, "metrics"))
+        needed = ["forward"] + ["metrics"] * (split.name != "train" and parts.hooks.has("metrics"))
         for hook in needed:
             parts.routing.signatures[hook].fields_for(tuple(split.fields), f"a batch of split {split.name!r}")
         split.check_device_fields(parts.routing.device_fields)
@@ -262,10 +262,10 @@ def _used(parts: Parts, hook: str) -> bool:
     if hook == "train_step":
         return parts.manual
     if hook == "loss":
-        return has_hook(parts.experiment, "loss") or not parts.manual
+        return parts.hooks.has("loss") or not parts.manual
     if hook == "train_metrics":
-        return has_hook(parts.experiment, hook) and not parts.manual
-    return hook == "forward" or has_hook(parts.experiment, hook)
+        return parts.hooks.has(hook) and not parts.manual
+    return hook == "forward" or parts.hooks.has(hook)
 
 
 def _bind(parts: Parts) -> None:
@@ -326,7 +326,7 @@ def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:
         HookError: a leaf of theirs is no array.
     """
     model = BoundModel(parts.model, train=True, key=parts.key)
-    made = parts.experiment.setup_optimizers(model, params, state)
+    made = parts.hooks.call(parts.experiment, "setup_optimizers", model, params, state)
     for path, leaf in jax.tree_util.tree_flatten_with_path(made)[0]:
         try:
             jnp.asarray(leaf)

@@ -322,7 +322,7 @@ class TrainingSession:
         found = []
         for index, batch in enumerate(batches):
             mine = jax.tree.map(lambda leaf, index=index: leaf[index], outputs)
-            returned = view.train_metrics(mine, **parts.routing.kwargs("train_metrics", batch))
+            returned = parts.routing.call(view, "train_metrics", mine, batch=batch)
             found.append(host_scalars(returned, "train_metrics", taken))
             if found[-1].keys() != found[0].keys():
                 raise HookError(

@@ -18,10 +18,10 @@ from nitro_cli.experiment import (
     Experiment,
     FieldKind,
     GraphConst,
+    HookTable,
     Host,
     config_metadata,
     fields_of_kind,
-    has_hook,
 )
 
 
@@ -241,13 +241,13 @@ def test_knob_defaults_are_those_of_the_specification():
 @pytest.mark.parametrize("name", ["optimizer", "metrics", "no_decay", "schedules", "train_step"])
 def test_a_hook_of_none_takes_back_what_an_experiment_above_wrote(name):
     above = declare(f"def {name}(self, *args): ...\nlearning_rate = 0.5")
-    assert has_hook(above, name)
+    assert HookTable(above()).has(name)
 
     below = type(above)("Below", (above,), {"__module__": __name__, "__qualname__": "Below", name: None})
-    assert not has_hook(below, name)
+    assert not HookTable(below()).has(name)
     assert below().learning_rate == 0.5
     assert getattr(below, name, None) is getattr(Experiment, name, None)
-    assert not has_hook(declare(f"{name} = None"), name)
+    assert not HookTable(declare(f"{name} = None")()).has(name)
 
 
 @pytest.mark.parametrize("name", ["optimizer", "metrics"])

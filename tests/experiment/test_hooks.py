@@ -8,13 +8,13 @@ import matplotlib
 import numpy as np
 import pytest
 
-from nitro_cli.errors import ConfigError, HookError
+from nitro_cli.errors import ConfigError, HookError, RoutingError
 from nitro_cli.experiment import (
     HOOKS,
     Experiment,
+    HookTable,
     check_hooks,
     default_no_decay,
-    has_hook,
     sanitize_metric_name,
 )
 
@@ -27,7 +27,7 @@ class Four(Experiment):
 
 
 def test_four_hooks_are_enough_and_a_missing_one_is_named():
-    check_hooks(Four())
+    check_hooks(HookTable(Four()), Four())
 
     class Three(Experiment):
         def build_data(self, dist): ...
@@ -36,12 +36,12 @@ def test_four_hooks_are_enough_and_a_missing_one_is_named():
         def loss(self, outputs): ...
 
     with pytest.raises(ConfigError, match="forward") as caught:
-        check_hooks(Three())
+        check_hooks(HookTable(Three()), Three())
     assert caught.value.nearest == ("forwrd",)
 
 
 def test_a_hook_counts_only_when_a_subclass_writes_it():
-    written = [name for name in HOOKS if has_hook(Four, name)]
+    written = [name for name in HOOKS if HookTable(Four()).has(name)]
     assert written == ["build_data", "build_model", "forward", "loss"]
 
     class More(Four):
@@ -55,13 +55,35 @@ def test_a_hook_counts_only_when_a_subclass_writes_it():
     class Again(More):
         pass
 
-    assert has_hook(Again(), "optimizer")
-    assert has_hook(Again(), "no_decay")
-    assert has_hook(Again(), "train_step")
-    assert Again().manual_training() is True
-    assert Four().manual_training() is False
-    with pytest.raises(ConfigError):
-        has_hook(Four, "forwrd")
+    table = HookTable(Again())
+    assert {name: table.owner(name) for name in ("optimizer", "no_decay", "train_step", "loss", "metrics")} == {
+        "optimizer": "More",
+        "no_decay": "More",
+        "train_step": "More",
+        "loss": "Four",
+        "metrics": "default",
+    }
+    assert table.manual(Again())
+    assert not HookTable(Four()).manual(Four())
+    with pytest.raises(ConfigError) as refused:
+        table.has("forwrd")
+    assert refused.value.nearest == ("forward",)
+
+
+def test_a_table_calls_the_hook_of_the_view_it_is_given_with_the_fields_it_declares():
+    class Adds(Four):
+        offset: float = 1.0
+
+        def metrics(self, outputs, *, label, weight=10):
+            return outputs + label + weight + self.offset
+
+    table = HookTable(Adds())
+    assert table.call(Adds(offset=0.5), "metrics", 100, batch={"label": 1000, "unused": 0}) == 1110.5
+    assert table.call(Adds(), "finalize_metrics", {"a": 1}, "val") == {"a": 1}
+    with pytest.raises(RoutingError, match="declares 'label'"):
+        table.call(Adds(), "metrics", 100, batch={"weight": 1})
+    with pytest.raises(HookError, match="Adds has no hook visualize"):
+        table.call(Adds(), "visualize", None)
 
 
 def test_defaults():

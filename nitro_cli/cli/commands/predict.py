@@ -61,12 +61,12 @@ def run(
     a forward that returns one array gives `outputs`. The file appears when it is whole.
     """
     from nitro_cli.cli.prediction_files import InputFields, OutputFile
-    from nitro_cli.experiment import HookSignature
+    from nitro_cli.experiment import HookTable
 
     with progress_shown(output):
         overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
-        signature = HookSignature.of(found.resolved.experiment, "forward")
+        signature = HookTable(found.resolved.experiment).fields("forward")
         source = InputFields(user_path(input_), signature.required, signature.optional)
         with OutputFile(user_path(out), source.samples, force=force) as file:
             nitro = open_handle(output, found, data={})
