@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable
 from enum import IntEnum
+from types import FrameType
 from typing import Any
 
 __all__ = [
@@ -34,6 +38,7 @@ __all__ = [
     "StoppedError",
     "StorageError",
     "nearest",
+    "warn",
 ]
 
 
@@ -64,6 +69,33 @@ def nearest(name: object, candidates: Iterable[str], limit: int = 3) -> tuple[st
 
 class NitroWarning(UserWarning):
     """A fallback was taken or something looks wrong; the run goes on."""
+
+
+def warn(message: str) -> None:
+    """Give a NitroWarning at the line of the user's code that led here, as Python and its filters see it.
+
+    That is the innermost frame outside nitro, Python's own library and what is installed; where there is none, as in a
+    thread, the innermost one outside nitro.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    outside = None
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        if outside is None and not frame.f_code.co_filename.startswith(_NITRO):
+            outside = frame
+        frame = frame.f_back
+    at = frame or outside or sys._getframe(1)
+    registry = at.f_globals.setdefault("__warningregistry__", {})
+    name = at.f_globals.get("__name__", "<unknown>")
+    warnings.warn_explicit(message, NitroWarning, at.f_code.co_filename, at.f_lineno, name, registry)
+
+
+_NITRO = os.path.dirname(__file__) + os.sep
+_PYTHON = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith((_NITRO, *_PYTHON)) and not any(folder in file for folder in _INSTALLED)
 
 
 class NitroError(Exception):

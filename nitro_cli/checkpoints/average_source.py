@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import CheckpointNotFoundError, NitroWarning
+from nitro_cli.errors import CheckpointNotFoundError, warn
 
 from .entries import Manifest, ManifestEntry
 from .references import AverageRef, CheckpointRef
@@ -129,9 +128,5 @@ def _as_picked(average: Average, run: str, picked: Sequence[ManifestEntry]) -> A
     if asked == len(picked):
         return average
     fewer = replace(selector, **{"n" if isinstance(selector, Last) else "k": len(picked)})  # type: ignore[type-var]
-    warnings.warn(
-        f"{selector} finds {len(picked)} checkpoint{'s' * (len(picked) > 1)} of the run {run}: it is {fewer}",
-        NitroWarning,
-        stacklevel=4,
-    )
+    warn(f"{selector} finds {len(picked)} checkpoint{'s' * (len(picked) > 1)} of the run {run}: it is {fewer}")
     return replace(average, selector=fewer)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
-from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, NitroWarning, StorageError
+from nitro_cli.errors import CheckpointNotFoundError, IntegrityError, StorageError, warn
 
 from .entries import Manifest, ManifestEntry, latest_entry
 from .manifest import MANIFEST_FILE, load_manifest, update_manifest
@@ -103,11 +102,9 @@ def _used(ref: CheckpointRef, entry: ManifestEntry, problems: list[str]) -> tupl
         return ref, 0
     lost = max(0, ref.step - entry.step)
     if entry.step < ref.step:
-        warnings.warn(
+        warn(
             f"the newest checkpoint of the run {entry.run} cannot be used ({'; '.join(problems)}); going on from "
-            f"{entry.name}, epoch {entry.epoch}: {lost} optimizer steps are lost",
-            NitroWarning,
-            stacklevel=3,
+            f"{entry.name}, epoch {entry.epoch}: {lost} optimizer steps are lost"
         )
     used = replace(
         ref,
@@ -127,9 +124,9 @@ def _set_aside(root: Path, entry: ManifestEntry) -> None:
     try:
         quarantine(root, entry)
     except StorageError as error:
-        warnings.warn(f"{entry.name} is damaged and could not be set aside: {error.why}", NitroWarning, stacklevel=4)
+        warn(f"{entry.name} is damaged and could not be set aside: {error.why}")
     except OSError as error:
-        warnings.warn(f"{entry.name} is damaged and could not be set aside: {error}", NitroWarning, stacklevel=4)
+        warn(f"{entry.name} is damaged and could not be set aside: {error}")
 
 
 def quarantine(root: Path, entry: ManifestEntry) -> Path:

@@ -6,13 +6,12 @@ import contextlib
 import functools
 import json
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import IntegrityError, NitroWarning, RunNotFoundError
+from nitro_cli.errors import IntegrityError, RunNotFoundError, warn
 from nitro_cli.installation import nitro_version
 from nitro_cli.text import IrregularFileError, parse_json, read_regular, user_path, write_atomically
 
@@ -63,11 +62,7 @@ def read_manifest(directory: Path | str) -> Manifest:
     missed = [entry for entry in gone if (root / entry.run).is_dir()]
     if missed:
         shown = ", ".join(entry.path for entry in missed[:3]) + (", ..." if len(missed) > 3 else "")
-        warnings.warn(
-            f"{root / MANIFEST_FILE} lists {len(missed)} checkpoint(s) that are gone from the disk: {shown}",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"{root / MANIFEST_FILE} lists {len(missed)} checkpoint(s) that are gone from the disk: {shown}")
     if gone:
         lost = {entry.path for entry in gone}
         manifest = replace(manifest, entries=tuple(e for e in manifest.entries if e.path not in lost))

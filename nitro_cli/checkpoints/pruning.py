@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.errors import NitroWarning, NotFoundError
+from nitro_cli.errors import NotFoundError, warn
 from nitro_cli.text import user_path
 
 from .durable import remove_tree, tree_size
@@ -105,7 +104,7 @@ def _prune_run(
 ) -> list[Prunable]:
     contained_path(root, f"{run}/{CHECKPOINTS}", root / MANIFEST_FILE)
     if run_is_locked(root / run):
-        warnings.warn(f"the run {run} is being trained and is left alone", NitroWarning, stacklevel=3)
+        warn(f"the run {run} is being trained and is left alone")
         return []
     if not delete:
         return _left_over(root, run) + _not_kept(root, run, load_manifest(root), keep, metric, mode)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nitro_cli.errors import IncompatibleError, IntegrityError, NitroWarning, RunNotFoundError
+from nitro_cli.errors import IncompatibleError, IntegrityError, RunNotFoundError, warn
 from nitro_cli.text import user_path
 
 from .entries import Manifest, ManifestEntry, RunInfo
@@ -53,7 +52,7 @@ def _what_is_known(root: Path) -> Manifest:
         path = root / MANIFEST_FILE
         kept = quarantine_path(path)
         os.rename(path, kept)
-        warnings.warn(f"the damaged manifest is kept as {kept.name}: {error.why}", NitroWarning, stacklevel=2)
+        warn(f"the damaged manifest is kept as {kept.name}: {error.why}")
         return Manifest()
 
 
@@ -81,11 +80,7 @@ def _tell_dropped(root: Path, old: Manifest, runs: Mapping[str, RunInfo], entrie
     dropped = [f"the run {run}" for run in old.runs if run not in runs]
     dropped += [entry.path for entry in old.entries if entry.path not in kept and entry.run in runs]
     if dropped:
-        warnings.warn(
-            f"{root / MANIFEST_FILE} listed what is gone from the disk and lists it no longer: {', '.join(dropped)}",
-            NitroWarning,
-            stacklevel=4,
-        )
+        warn(f"{root / MANIFEST_FILE} listed what is gone from the disk and lists it no longer: {', '.join(dropped)}")
 
 
 def _has_records(folder: Path) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import IncompatibleError, IntegrityError, LockedError, NitroWarning, NotFoundError, StorageError
+from nitro_cli.errors import IncompatibleError, IntegrityError, LockedError, NotFoundError, StorageError, warn
 
 from .durable import remove_tree
 from .entries import Manifest, ManifestEntry, RunInfo
@@ -59,7 +58,7 @@ def with_disk(root: Path, manifest: Manifest, run: str) -> Manifest:
         try:
             found = record_entry(root / run / CHECKPOINTS / name, run)
         except (IntegrityError, IncompatibleError) as error:
-            warnings.warn(f"a checkpoint that no manifest lists cannot be used: {error}", NitroWarning, stacklevel=2)
+            warn(f"a checkpoint that no manifest lists cannot be used: {error}")
             continue
         if found is not None:
             adopted.append(found[0])
@@ -77,11 +76,7 @@ def tell_adopted(root: Path, before: Manifest, after: Manifest) -> None:
     known = {entry.path for entry in before.entries}
     taken = [entry.path for entry in after.entries if entry.path not in known]
     if taken:
-        warnings.warn(
-            f"{root / MANIFEST_FILE} did not list {_some(taken)}: taken in, their process ended before it could",
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f"{root / MANIFEST_FILE} did not list {_some(taken)}: taken in, their process ended before it could")
 
 
 def with_records(root: Path, manifest: Manifest, run: str) -> tuple[Manifest, list[str]]:
@@ -107,11 +102,7 @@ def with_records(root: Path, manifest: Manifest, run: str) -> tuple[Manifest, li
 def tell_corrected(root: Path, differences: Sequence[str]) -> None:
     """Say where the manifest said otherwise than the records."""
     if differences:
-        warnings.warn(
-            f"{root / MANIFEST_FILE} says otherwise than the records, and the records are right: {_some(differences)}",
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f"{root / MANIFEST_FILE} says otherwise than the records, and the records are right: {_some(differences)}")
 
 
 def written_order(entry: ManifestEntry) -> tuple[int, float, int]:
@@ -209,11 +200,9 @@ def warn_about_unlisted(root: Path, known: Collection[str]) -> None:
     """Say which runs of a directory its manifest does not list, and how they are taken in; arguments as above."""
     lost = unlisted_runs(root, known)
     if lost:
-        warnings.warn(
+        warn(
             f"{root} holds {len(lost)} run{'s' * (len(lost) != 1)} that its manifest does not list: "
-            f"{', '.join(lost[:5])}{', ...' if len(lost) > 5 else ''}; `nitro runs {root} --rescan` takes them in",
-            NitroWarning,
-            stacklevel=3,
+            f"{', '.join(lost[:5])}{', ...' if len(lost) > 5 else ''}; `nitro runs {root} --rescan` takes them in"
         )
 
 
@@ -238,7 +227,7 @@ def run_info_from_disk(root: Path, run: str) -> RunInfo:
         return RunInfo(run, status="interrupted")
     except (IntegrityError, OSError) as error:
         why = error.why if isinstance(error, IntegrityError) else error
-        warnings.warn(f"{file} cannot be used, so less is known of the run: {why}", NitroWarning, stacklevel=2)
+        warn(f"{file} cannot be used, so less is known of the run: {why}")
         return RunInfo(run, status="interrupted")
     from .documents import RunFacts
 
@@ -259,7 +248,7 @@ def remove_displaced(root: Path, manifest: Manifest, displaced: Iterable[str]) -
         try:
             remove_tree(path)
         except OSError as error:
-            warnings.warn(f"{path} is no longer kept and could not be deleted: {error}", NitroWarning, stacklevel=2)
+            warn(f"{path} is no longer kept and could not be deleted: {error}")
 
 
 def remove_strays(run_path: Path) -> None:
@@ -277,7 +266,7 @@ def remove_strays(run_path: Path) -> None:
                 try:
                     remove_tree(item)
                 except OSError as error:
-                    warnings.warn(f"the left-over {item} could not be deleted: {error}", NitroWarning, stacklevel=2)
+                    warn(f"the left-over {item} could not be deleted: {error}")
 
 
 def remove_strays_of_dead_runs(root: Path, manifest: Manifest) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 from .entries import ManifestEntry, latest_entry
 
@@ -155,11 +154,7 @@ def warn_about_others(entries: Sequence[ManifestEntry], retention: Retention, ru
     at_risk = retention.others_at_risk(entries, run)
     if at_risk:
         runs = sorted({entry.run for entry in at_risk})
-        warnings.warn(
-            f'scope="dir" ranks all runs of {root}: {len(at_risk)} checkpoint(s) of {", ".join(runs)} may be deleted',
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f'scope="dir" ranks all runs of {root}: {len(at_risk)} checkpoint(s) of {", ".join(runs)} may be deleted')
     decided_over = [e for e in entries if retention.scope == "dir" or e.run == run]
     warn_about_mixed(decided_over, retention.metric, retention.mode, root)
 
@@ -172,11 +167,7 @@ def warn_about_mixed(entries: Iterable[ManifestEntry], metric: str | None, mode:
     if pairs:
         shown = ", ".join(f"{count} under {pair}" for pair, count in pairs.items())
         now = "nothing is scored now" if metric is None else f"the score now is {metric} ({mode})"
-        warnings.warn(
-            f"{root}: {now}; checkpoints scored otherwise are neither ranked nor deleted: {shown}",
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f"{root}: {now}; checkpoints scored otherwise are neither ranked nor deleted: {shown}")
 
 
 def _ranks(selector: Selector) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from nitro_cli.errors import (
     CheckpointNotFoundError,
     ConfigError,
     IntegrityError,
-    NitroWarning,
     NotFoundError,
     RunNotFoundError,
     nearest,
+    warn,
 )
 from nitro_cli.text import user_path
 
@@ -86,7 +85,7 @@ def resolve_resume(
         manifest = _current_manifest(base, tell=False) if os.path.isdir(base) else Manifest()
         if not manifest.entries:
             _check_nothing_left(base, manifest)
-            warnings.warn(f'resume="auto": {base} holds nothing to resume, starting fresh', NitroWarning, stacklevel=2)
+            warn(f'resume="auto": {base} holds nothing to resume, starting fresh')
             return None
         spec = ("latest", "latest")
     found = resolve_source(spec, root, metric=metric, mode=mode, what="resume")
@@ -128,7 +127,7 @@ def _path_source(path: Path) -> CheckpointRef:
             manifest = _current_manifest(root)
         except IntegrityError as error:
             # The record itself is whole: a broken manifest beside it only means that a resume branches.
-            warnings.warn(f"{root}: the manifest cannot be used: {error.why}", NitroWarning, stacklevel=3)
+            warn(f"{root}: the manifest cannot be used: {error.why}")
             manifest = Manifest()
         listed = next((e for e in manifest.of_run(run) if e.path == relative), None)
         if listed is not None:

@@ -7,13 +7,12 @@ import functools
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from nitro_cli.errors import ConfigError, IntegrityError, NitroError, NitroWarning, RunNotFoundError
+from nitro_cli.errors import ConfigError, IntegrityError, NitroError, RunNotFoundError, warn
 
 from .disk import check_disk
 from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
@@ -396,7 +395,7 @@ class RunStore:
         except FileNotFoundError:
             return
         except IntegrityError as error:
-            warnings.warn(f"{file} is not kept up to date: {error.why}", NitroWarning, stacklevel=2)
+            warn(f"{file} is not kept up to date: {error.why}")
             return
         except OSError as error:
             raise storage_error(error, "the run's description could not be read", file) from error

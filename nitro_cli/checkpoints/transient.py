@@ -6,12 +6,11 @@ import errno
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from nitro_cli.errors import NitroError, NitroWarning, StorageError
+from nitro_cli.errors import NitroError, StorageError, warn
 
 __all__ = ["is_transient", "os_error_number", "storage_error", "with_retry"]
 
@@ -95,10 +94,6 @@ def with_retry(
             if attempt == attempts or not is_transient(error):
                 raise
             wait = backoff * 2 ** (attempt - 1)
-            warnings.warn(
-                f"{what}: {error}; trying again in {wait:g} s ({attempt} of {attempts - 1})",
-                NitroWarning,
-                stacklevel=2,
-            )
+            warn(f"{what}: {error}; trying again in {wait:g} s ({attempt} of {attempts - 1})")
             (sleep or time.sleep)(wait)
     raise AssertionError("unreachable")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 __all__ = ["BackgroundWriter"]
 
@@ -61,7 +60,7 @@ class BackgroundWriter:
         try:
             self.wait()
         except Exception as error:
-            warnings.warn(f"a checkpoint was not written: {error}", NitroWarning, stacklevel=2)
+            warn(f"a checkpoint was not written: {error}")
 
 
 _WRITERS: weakref.WeakSet[BackgroundWriter] = weakref.WeakSet()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nitro_cli.cli.run_places import FoundRun
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 if TYPE_CHECKING:
     from nitro_cli.metrics import History
@@ -37,6 +36,6 @@ def read_history(place: FoundRun) -> History:
     title = Path(str(summary.experiment)).name.rpartition(":")[2] if summary is not None else None
     rows, problem = run_history(place.root, place.id, manifest)
     if problem is not None:
-        warnings.warn(f"{place.path / 'history.jsonl'}: {problem}", NitroWarning, stacklevel=2)
+        warn(f"{place.path / 'history.jsonl'}: {problem}")
     where = f"{place.root}, run {place.id}"
     return History.from_json_rows(rows, origin=str(place.path), monitor=monitor, title=title or None, place=where)

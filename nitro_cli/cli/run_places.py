@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import ConfigError, NitroWarning, RunNotFoundError, nearest
+from nitro_cli.errors import ConfigError, NitroWarning, RunNotFoundError, nearest, warn
 from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
@@ -287,11 +287,9 @@ def _first_with(need: _Need | None, held: list[tuple[Path, RunSummary]]) -> tupl
                 passed = ", ".join(f"{other.id} ({other.status})" for _, other in held[:number][:_SHOWN])
                 more = f" and {number - _SHOWN} more" if number > _SHOWN else ""
                 verb = "has" if number == 1 else "have"
-                warnings.warn(
+                warn(
                     f"{passed}{more} {verb} no {need.what} and {'is' if number == 1 else 'are'} passed over: "
-                    f"taking run {summary.id} of {root}",
-                    NitroWarning,
-                    stacklevel=4,
+                    f"taking run {summary.id} of {root}"
                 )
             return root, summary
     return None

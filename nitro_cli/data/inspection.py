@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 from nitro_cli.data.adapters import adapt
@@ -13,7 +12,7 @@ from nitro_cli.data.first_batch import first_batch
 from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.split import PrefetchPlan, Split
 from nitro_cli.data.wrappers import NoPrefetch, Prefetch
-from nitro_cli.errors import DataError, NitroWarning
+from nitro_cli.errors import DataError, warn
 
 __all__ = ["default_workers", "inspect_split"]
 
@@ -101,7 +100,7 @@ def _resolve_prefetch(name: str, source: Any, reader: Reader) -> PrefetchPlan:
     if most is not None and workers > most:
         if wanted.workers is not None:
             message = f"split `{name}`: {workers} workers asked for, its source can be served by {most} only"
-            warnings.warn(message + (f" ({reader.note})" if reader.note else ""), NitroWarning, stacklevel=3)
+            warn(message + (f" ({reader.note})" if reader.note else ""))
         workers = most
     ordered = wanted.ordered or workers == 1
     note = reader.note

@@ -13,7 +13,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any, Final
@@ -21,7 +20,7 @@ from typing import Any, Final
 from nitro_cli.data.producers import END, STOP, Message, ProducerFailure, Producers
 from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, WaitEnded, prepared
 from nitro_cli.data.worker_processes import block_group_signals
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 __all__ = ["PrefetchStream"]
 
@@ -250,9 +249,7 @@ class PrefetchStream(BatchStream):
             while not waiting.empty():
                 waiting.get_nowait()
         if stuck:
-            warnings.warn(
+            warn(
                 f"split `{pipeline.plan.split}`: {', '.join(stuck)} did not end within {seconds:g} s; "
-                "the data source is still busy in its own code, and ends with the process at the latest",
-                NitroWarning,
-                stacklevel=2,
+                "the data source is still busy in its own code, and ends with the process at the latest"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from nitro_cli.data.prefetch import PrefetchStream
 from nitro_cli.data.resident import ResidentArrays
 from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.stream import BatchStream, InlineStream, StreamPlan
-from nitro_cli.errors import DataError, NitroWarning
+from nitro_cli.errors import DataError, warn
 from nitro_cli.text import exception_text
 
 __all__ = ["PrefetchPlan", "Split", "release_splits"]
@@ -132,11 +131,9 @@ class Split:
         if not self._reader.skips_on_reentry or self.begins_alike(seed):
             return self
         own = "two passes of one epoch and seed begin with different batches: its order is its own"
-        warnings.warn(
+        warn(
             f"split `{self.name}`: {own}, and a resume cannot repeat it. Draw the order from the epoch (set_epoch), or "
-            "define begin_epoch(epoch, seed) and batch_at(index, plan)",
-            NitroWarning,
-            stacklevel=3,
+            "define begin_epoch(epoch, seed) and batch_at(index, plan)"
         )
         note = f"{self.prefetch.note}; {own}, and a resume cannot repeat it"
         return replace(self, recognisable=False, prefetch=replace(self.prefetch, note=note))
@@ -280,4 +277,4 @@ def release_splits(splits: Iterable[Split] | Mapping[str, Split]) -> None:
             raise
         except BaseException as error:
             message = f"split `{split.name}`: release() of its source failed: {exception_text(error)}"
-            warnings.warn(message, NitroWarning, stacklevel=2)
+            warn(message)

@@ -11,7 +11,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 __all__ = ["answer_fork_warnings", "block_group_signals", "ignore_group_signals"]
 
@@ -57,12 +57,10 @@ def answer_fork_warnings(where: str) -> Iterator[None]:
             if not _is_of_fork(one):
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, source=one.source)
     if any(map(_is_of_fork, told)):
-        warnings.warn(
+        warn(
             f"{where} forks worker processes from one that runs JAX's threads, which can leave a worker waiting for "
             "ever for a lock: start them by another method, DataLoader(..., multiprocessing_context='forkserver') or "
-            "multiprocessing.get_context('forkserver'); what they are given has to be picklable",
-            NitroWarning,
-            stacklevel=3,
+            "multiprocessing.get_context('forkserver'); what they are given has to be picklable"
         )
         # Said once: the loader forks in every epoch.
         warnings.filterwarnings("ignore", message=_FORK_WARNINGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from nitro_cli.errors import ConfigError, NitroWarning, NotFoundError, nearest
+from nitro_cli.errors import ConfigError, NotFoundError, nearest, warn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,11 +72,7 @@ def without_postprocess(job: ExportJob, artefact: str) -> None:
     """Say that an artefact leaves the postprocess behind and what a client gets instead."""
     if job.served.contract.postprocess is not None:
         names = ", ".join(spec.name for spec in job.served.contract.outputs)
-        warnings.warn(
-            f"{artefact} cannot carry the postprocess: a client receives the program's own outputs, {names}",
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f"{artefact} cannot carry the postprocess: a client receives the program's own outputs, {names}")
 
 
 def backend_names() -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 from jax import export
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.export import load
 from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob
@@ -78,11 +77,9 @@ class BundleBackend:
         except Exception as error:
             if not _about_symbols(error):
                 raise
-            warnings.warn(
+            warn(
                 f"the program cannot take any batch size ({str(error).splitlines()[0]}): the bundle holds the sizes "
-                f"{', '.join(map(str, job.batch_sizes))} only",
-                NitroWarning,
-                stacklevel=2,
+                f"{', '.join(map(str, job.batch_sizes))} only"
             )
         for size in job.batch_sizes:
             fixed = self._export(served, size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nitro_cli.checkpoints import encode_value
-from nitro_cli.errors import ConfigError, HookError, NitroWarning
+from nitro_cli.errors import ConfigError, HookError, warn
 from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.load import BundleError, check_client
@@ -152,7 +151,7 @@ def try_postprocess(contract: WireContract, expected: Expected) -> None:
         exec(compile(contract.postprocess, "postprocess.py", "exec"), scope)
         returned = scope["postprocess"](dict(expected[size][1]))
     except ImportError as error:
-        warnings.warn(f"the postprocess could not be tried here: {error}", NitroWarning, stacklevel=3)
+        warn(f"the postprocess could not be tried here: {error}")
         return
     except Exception as error:
         raise HookError(

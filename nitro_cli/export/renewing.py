@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
+from nitro_cli.errors import ConfigError, IncompatibleError, warn
 from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob, find_backend
 from nitro_cli.export.checking import Expected, batch_sizes_of, checked, expected_outputs, plain_json, try_postprocess
@@ -135,11 +134,7 @@ def _compare_with_old(source: Path, expected: Expected) -> str:
         found = {size: old(*wire) for size, (wire, _) in expected.items() if _runs(old.manifest, size)}
     except (BundleError, ValueError, RuntimeError, TypeError) as error:
         told = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        warnings.warn(
-            f"the program of {source} does not run any more, so that the new one cannot be compared with it ({told})",
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f"the program of {source} does not run any more, so that the new one cannot be compared with it ({told})")
         return f"not compared: the old program does not run ({told})"
     for size, outputs in found.items():
         check_agreement(outputs, expected[size][1], f"{source}, its own program, at batch size {size}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.text import user_path
 
 __all__ = ["DIFF", "PATCH", "git_provenance", "repository_facts"]
@@ -77,7 +76,7 @@ def git_provenance(root: Path | str) -> dict[str, Any]:
     if top is None:
         nowhere = _NO_WORK_TREE in refusal
         why = f"{folder} is in no git work tree" if nowhere else f"of {folder} git says: {refusal}"
-        warnings.warn(f"the artefact names no commit: {why}", NitroWarning, stacklevel=2)
+        warn(f"the artefact names no commit: {why}")
         return {"repository": "none: no git work tree" if nowhere else "none: git refused the work tree"}
     folder = Path(top.decode().strip())
     commit = _git(folder, "rev-parse", "HEAD")
@@ -95,7 +94,7 @@ def git_provenance(root: Path | str) -> dict[str, Any]:
     if patch:
         facts[DIFF] = patch
     if patch is None and commit is not None:
-        warnings.warn(f"git could not compare {folder} with its commit", NitroWarning, stacklevel=2)
+        warn(f"git could not compare {folder} with its commit")
         facts["dirty"] = "unknown: git diff failed"
     return facts
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
-from nitro_cli.errors import MetricError, NitroWarning
+from nitro_cli.errors import MetricError, warn
 from nitro_cli.metrics.leaves import CombinedLeaf
 from nitro_cli.metrics.values import INT64_LIMIT, Concat, Max, Mean, Min
 
@@ -81,11 +80,9 @@ def divide_leaf(leaf: CombinedLeaf, name: str, where: str) -> Any:
             why="its mean is undefined",
             fix="count what the total sums over, or report the total as Sum(x)",
         )
-    warnings.warn(
+    warn(
         f"{int(np.sum(zero))} of {np.size(zero)} counts of {name} are zero over the whole split ({where}); "
-        "those entries are NaN.",
-        NitroWarning,
-        stacklevel=4,
+        "those entries are NaN."
     )
     with np.errstate(invalid="ignore"):
         return np.divide(leaf.value, leaf.count)

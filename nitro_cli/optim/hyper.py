@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nitro_cli.errors import NitroWarning, ScheduleError
+from nitro_cli.errors import ScheduleError, warn
 from nitro_cli.optim.gradient_rules import GradRule, PerturbRule
 from nitro_cli.optim.group_rule import GroupRule
 from nitro_cli.optim.placed_rule import PlacedRule
@@ -213,18 +212,12 @@ class Hyper:
         for key, counters in self.plateaus.items():
             old = saved.pop(key, None)
             if old is not None and not counters.load_state(old):
-                warnings.warn(
+                warn(
                     f"the plateau of {key!r} followed {old['metric']} ({old['mode']}), now {counters.metric} "
-                    f"({counters.mode}): its counters start fresh",
-                    NitroWarning,
-                    stacklevel=2,
+                    f"({counters.mode}): its counters start fresh"
                 )
         for key, old in saved.items():
-            warnings.warn(
-                f"the checkpoint has a plateau on {key!r} (scale {old['scale']:g}), which this run has not",
-                NitroWarning,
-                stacklevel=2,
-            )
+            warn(f"the checkpoint has a plateau on {key!r} (scale {old['scale']:g}), which this run has not")
         self.version += 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from nitro_cli.errors import HookError, NitroError, NitroWarning, OptimizerError, nearest
+from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest, warn
 from nitro_cli.optim.dependence import used_entries
 from nitro_cli.optim.group_rule import GroupRule, build_transformation
 from nitro_cli.optim.hyper import Hyper
@@ -118,11 +117,7 @@ def _check_used(hyper: Hyper, rule: GroupRule, used: frozenset[str]) -> None:
                 nearest=nearest(name, rule.arguments - {name}),
             )
     if "learning_rate" not in used and rule.level == 2:
-        warnings.warn(
-            f"the optimizer of the group {group!r} does not use hp.learning_rate: the group's rate has no effect",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"the optimizer of the group {group!r} does not use hp.learning_rate: the group's rate has no effect")
 
 
 def _constant(hyper: Hyper, name: str) -> float:

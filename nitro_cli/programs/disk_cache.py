@@ -7,11 +7,10 @@ import hashlib
 import os
 import platform
 import tempfile
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from nitro_cli.errors import NitroWarning, StorageError
+from nitro_cli.errors import StorageError, warn
 from nitro_cli.text import user_path
 
 __all__ = ["CacheInfo", "EntryFiles", "cache_clear", "cache_dir", "cache_info"]
@@ -146,7 +145,7 @@ class EntryFiles:
     def _warn(self, what: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(what, NitroWarning, stacklevel=3)
+            warn(what)
 
 
 def _entries(directory: Path) -> list[tuple[str, int]]:

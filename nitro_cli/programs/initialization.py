@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.experiment import first_lost, narrowed_dtype
 from nitro_cli.programs.cache import Program, TracedProgram, compile_traced, trace_program
 from nitro_cli.programs.held_tracer import held_tracer
@@ -167,7 +166,7 @@ def _refuse_lost(adapted: AdaptedModel) -> None:
 
 
 def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reason: str) -> Initialized:
-    warnings.warn(f"build_model runs op by op: {reason}", NitroWarning, stacklevel=3)
+    warn(f"build_model runs op by op: {reason}")
     key = _key(low, high)
     adapted = adapt_returned(build(values, key))
     _refuse_lost(adapted)
@@ -223,11 +222,7 @@ def _warn_of_narrowing(leaves: list[Any]) -> None:
     wide = [leaf for leaf in leaves if isinstance(leaf, (np.ndarray, np.generic)) and narrowed(leaf)]
     if wide:
         kinds = sorted({f"{leaf.dtype} to {jax.dtypes.canonicalize_dtype(leaf.dtype)}" for leaf in wide})
-        warnings.warn(
-            f"{len(wide)} of the arrays that build_model returned become narrower on the device: {', '.join(kinds)}",
-            NitroWarning,
-            stacklevel=3,
-        )
+        warn(f"{len(wide)} of the arrays that build_model returned become narrower on the device: {', '.join(kinds)}")
 
 
 def _reads_values() -> tuple[type[Exception], ...]:

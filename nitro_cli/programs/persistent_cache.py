@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 from nitro_cli.programs.disk_cache import OFF, EntryFiles, cache_dir
 
 __all__ = ["DiskHits", "setup_cache"]
@@ -100,7 +99,7 @@ def _prepare(directory: Path) -> bool:
 def _warn_once(what: str) -> None:
     if what not in _said:
         _said.add(what)
-        warnings.warn(what, NitroWarning, stacklevel=4)
+        warn(what)
 
 
 def _configure(directory: str | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.experiment import (
     NO_DEFAULT,
     Experiment,
@@ -292,11 +291,9 @@ def _tell_what_stayed_home(cls: type[Experiment], layers: Layers, document: Toml
             fix=fix,
         )
     if named:
-        warnings.warn(
+        warn(
             f"{named} of {document.path.name} stayed on the machine that made it: the class default is used; "
-            f"{fix} gives another value",
-            NitroWarning,
-            stacklevel=3,
+            f"{fix} gives another value"
         )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import ConfigError, ExperimentNotFoundError, NitroWarning, nearest
+from nitro_cli.errors import ConfigError, ExperimentNotFoundError, NitroWarning, nearest, warn
 from nitro_cli.registry.artefact_places import artefact_around
 from nitro_cli.registry.discovery import ExperimentRef, distribution_of, find_experiment, module_below, offered, ref_of
 from nitro_cli.registry.importing import (
@@ -97,7 +97,7 @@ def named_experiment(text: str) -> ExperimentRef:
     ref = find_experiment(text)
     around = None if ref.file is None else artefact_around(ref.file)
     if around is not None:
-        warnings.warn(f"{ref.file}, which lies in {around}, is run as code, as --experiment says", NitroWarning, 3)
+        warn(f"{ref.file}, which lies in {around}, is run as code, as --experiment says")
     return ref
 
 
@@ -135,7 +135,7 @@ def recorded_experiment(table: Mapping[str, Any], where: Path) -> ExperimentRef:
     elif owner is not None and held != normalized(owner):
         told = f"{where} was made with {name} of {owner}; taken is that of {held or ref.described}"
     if told is not None:
-        warnings.warn(told, NitroWarning, stacklevel=3)
+        warn(told)
     return ref
 
 

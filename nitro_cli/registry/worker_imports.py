@@ -7,10 +7,9 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 __all__ = ["share_with_workers"]
 
@@ -32,11 +31,7 @@ def share_with_workers(package: str, root: Path) -> None:
         if not (folder / package).is_symlink():
             (folder / package).symlink_to(root, target_is_directory=True)
     except OSError as problem:
-        warnings.warn(
-            f"worker processes cannot import the modules of {root}: {problem}; use thread workers, or install it",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"worker processes cannot import the modules of {root}: {problem}; use thread workers, or install it")
 
 
 def _links() -> Path:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from nitro_cli.errors import ConfigError, HookError, NitroWarning, nearest
+from nitro_cli.errors import ConfigError, HookError, nearest, warn
 from nitro_cli.experiment import Experiment, check_graphconst, same_content, with_unset
 from nitro_cli.run.facts import described
 from nitro_cli.run.parts import Parts
@@ -87,8 +86,4 @@ def _row(parts: Parts, name: str) -> Mapping[str, Any]:
 def _tell(e: Experiment, name: str, derived: Any, origin: str) -> None:
     used = getattr(e, name)
     if not same_content(used, derived):
-        warnings.warn(
-            f"{name} is {described(used)} ({origin}), and `derive` returns {described(derived)}: what was set is used",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"{name} is {described(used)} ({origin}), and `derive` returns {described(derived)}: what was set is used")

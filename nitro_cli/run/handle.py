@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from nitro_cli.checkpoints import check_run_dir_name
 from nitro_cli.data import release_splits
 from nitro_cli.distributed import main_first, watched
-from nitro_cli.errors import ConfigError, IncompatibleError, NitroWarning
+from nitro_cli.errors import ConfigError, IncompatibleError, warn
 from nitro_cli.experiment import Experiment, own_store, selection_of
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
@@ -469,7 +468,7 @@ class Nitro:
     def _tell_redefined(self) -> None:
         report = self._code.report()
         if report is not None:
-            warnings.warn(report, NitroWarning, stacklevel=4)
+            warn(report)
 
     def _compiling(self, purpose: str) -> None:
         self.set_phase(Phase(PhaseName.COMPILING, purpose))

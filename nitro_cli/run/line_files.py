@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 from nitro_cli.metrics import History, leading_rows
 from nitro_cli.tracking import JsonLinesWriter, check_own_file, files_outside, truncate_to
 
@@ -62,4 +61,4 @@ def _length(path: Path) -> int:
 
 
 def _say(text: str) -> None:
-    warnings.warn(text, NitroWarning, stacklevel=4)
+    warn(text)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.text import exception_text
 
 __all__ = ["Phase", "PhaseName", "PhaseState", "register_phase_monitor", "unregister_phase_monitor"]
@@ -111,9 +110,7 @@ class PhaseState:
                 if not handle.warned:
                     handle.warned = True
                     name = getattr(handle.monitor, "__name__", repr(handle.monitor))
-                    warnings.warn(
+                    warn(
                         f"the phase monitor {name} raised {exception_text(error)}; "
-                        "it is told of further phases, this warning is given once",
-                        NitroWarning,
-                        stacklevel=2,
+                        "it is told of further phases, this warning is given once"
                     )

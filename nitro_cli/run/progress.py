@@ -5,12 +5,11 @@ A reporter draws what it is told; it never decides anything. One is active per p
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.text import exception_text
 
 __all__ = [
@@ -137,11 +136,9 @@ class Progress:
             getattr(reporter, verb)(*args)
         except Exception as error:
             _reporter = None
-            warnings.warn(
+            warn(
                 f"the progress reporter {type(reporter).__name__} raised {exception_text(error)}; "
-                "it is switched off, the run goes on",
-                NitroWarning,
-                stacklevel=2,
+                "it is switched off, the run goes on"
             )
 
     @staticmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from nitro_cli.checkpoints import (
     run_in_use,
     run_is_locked,
 )
-from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, NitroWarning
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, warn
 from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, own_store
 from nitro_cli.optim import accumulator_dtype
 from nitro_cli.run.own_store import load_own
@@ -143,7 +142,7 @@ def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str)
     except CheckpointNotFoundError as error:
         if pair is not None:
             raise
-        warnings.warn(f'resume="auto": {error.what}, starting fresh', NitroWarning, stacklevel=3)
+        warn(f'resume="auto": {error.what}, starting fresh')
         return None
     if what == "weights":
         return Source("weights", record, text, derived=_derived(record))
@@ -273,9 +272,7 @@ def _check_fields(e: Experiment, source: Source) -> None:
             why="\n    ".join(diff),
             fix="resume with the checkpoint's values, or load it with weights= to start a new run",
         )
-    warnings.warn(
-        f"{source.text} was written under other GraphConst fields: {'; '.join(diff)}", NitroWarning, stacklevel=2
-    )
+    warn(f"{source.text} was written under other GraphConst fields: {'; '.join(diff)}")
 
 
 def with_weights(carry: TrainState, source: Source, placement: Placement) -> TrainState:
@@ -311,9 +308,7 @@ def _in_accumulators(prefix: str, template: Any, source: Source, what: str) -> M
     if not narrow:
         return arrays
     dtypes = " and ".join(sorted({str(array.dtype) for array in narrow.values()}))
-    warnings.warn(
-        f"{source.text} holds its {what} in {dtypes}: from here on they are kept in float32", NitroWarning, stacklevel=2
-    )
+    warn(f"{source.text} holds its {what} in {dtypes}: from here on they are kept in float32")
     return {**arrays, **{name: array.astype(accumulator_dtype(array.dtype)) for name, array in narrow.items()}}
 
 

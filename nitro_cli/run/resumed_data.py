@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.distributed import is_main
-from nitro_cli.errors import IncompatibleError, NitroWarning
+from nitro_cli.errors import IncompatibleError, warn
 
 if TYPE_CHECKING:
     from nitro_cli.data import Split
@@ -51,11 +50,7 @@ def check_resumed_data(source: Source, splits: Mapping[str, Split], *, accum: in
     gone = [f"split `{name}` is not there now" for name in held if name not in splits and name in ("train", "val")]
     sentences = [f"split `{name}`: {'; '.join(texts)}" for name, texts in changed.items() if texts] + gone
     if sentences:
-        warnings.warn(
-            f"the resumed run goes on over other data, or takes its steps another way: {'. '.join(sentences)}",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"the resumed run goes on over other data, or takes its steps another way: {'. '.join(sentences)}")
 
 
 def _changes(split: Split, held: Mapping[str, Any], seed: int) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 from nitro_cli.checkpoints import Retention
 from nitro_cli.distributed import process_count
-from nitro_cli.errors import ConfigError, NitroWarning, nearest
+from nitro_cli.errors import ConfigError, nearest, warn
 from nitro_cli.experiment import (
     Average,
     Best,
@@ -94,11 +93,9 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
                 fix='keep = ["last(1)"], or return a val split',
             )
         if not any(isinstance(selector, Last) for selector in keep):
-            warnings.warn(
+            warn(
                 "the checkpointer keeps no last(n): the state training ends in is not kept, and a resume continues "
-                "from the newest kept epoch",
-                NitroWarning,
-                stacklevel=2,
+                "from the newest kept epoch"
             )
     if not has_val:
         _tell_unscored(parts)
@@ -114,11 +111,9 @@ def _tell_unscored(parts: Parts) -> None:
     if parts.selection is None or not (e.monitor is not None or (ranks and meant)):
         return
     told = f"; is `{(nearest('val', meant) or meant)[0]}` meant? Name it `val`" if meant else ""
-    warnings.warn(
+    warn(
         f"nothing scores {parts.selection.metric!r}, which the run is judged by: there is no `val` split, only "
-        f"{', '.join(names)}{told}",
-        NitroWarning,
-        stacklevel=2,
+        f"{', '.join(names)}{told}"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -16,7 +15,7 @@ import numpy as np
 
 from nitro_cli.data import Split, answer_fork_warnings, inspect_split
 from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
-from nitro_cli.errors import ConfigError, HookError, NitroWarning
+from nitro_cli.errors import ConfigError, HookError, warn
 from nitro_cli.experiment import (
     FieldKind,
     HookTable,
@@ -111,11 +110,7 @@ def _check_configuration(resolved: Resolved, start: Start) -> Parts:
     if source is not None and source.kind == "resume":
         held = source.record.meta["seed"]
         if held != seed:
-            warnings.warn(
-                f"the seed is the checkpoint's, {held}, not {seed}: a resume continues the same random sequences",
-                NitroWarning,
-                stacklevel=2,
-            )
+            warn(f"the seed is the checkpoint's, {held}, not {seed}: a resume continues the same random sequences")
         seed = held
     return Parts(resolved=resolved, hooks=hooks, report=SetupReport(), monitor=monitor, seed=seed, source=source)
 
@@ -308,7 +303,7 @@ def _tell_horizon(
     if held is not None:
         before.load_state(held)
     for sentence in horizon_jump(before, parts.hyper, parts.step):
-        warnings.warn(f"another horizon than the checkpoint's: {sentence}", NitroWarning, stacklevel=2)
+        warn(f"another horizon than the checkpoint's: {sentence}")
 
 
 def _held_schedules(parts: Parts) -> Mapping[str, Any] | None:

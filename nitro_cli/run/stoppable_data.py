@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from nitro_cli.data import BatchStream, StreamItem, WaitEnded
-from nitro_cli.errors import DataError, NitroWarning
+from nitro_cli.errors import DataError, warn
 from nitro_cli.run.stopping import StopRequest
 
 __all__ = ["DataStopped", "next_batch", "until_stopped"]
@@ -79,4 +78,4 @@ def _items(stream: BatchStream, stop: StopRequest, split: str, patience: float) 
 
 
 def _say(text: str) -> None:
-    warnings.warn(text, NitroWarning, stacklevel=4)
+    warn(text)

@@ -6,11 +6,10 @@ import contextlib
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 from nitro_cli.experiment import EarlyStopping
 from nitro_cli.metrics import check_scalar
 
@@ -61,11 +60,9 @@ class EarlyStop:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint's counters; under another metric or mode they start fresh, said."""
         if (state["metric"], state["mode"]) != (self.metric, self.mode):
-            warnings.warn(
+            warn(
                 f"early stopping watched {state['metric']} ({state['mode']}) in the checkpoint and watches "
-                f"{self.metric} ({self.mode}) now: its counters start fresh",
-                NitroWarning,
-                stacklevel=2,
+                f"{self.metric} ({self.mode}) now: its counters start fresh"
             )
             return
         self.best = state["best"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from nitro_cli.checkpoints import check_stop_counters
 from nitro_cli.distributed import barrier
-from nitro_cli.errors import HookError, NitroWarning, NotFoundError
+from nitro_cli.errors import HookError, NotFoundError, warn
 from nitro_cli.experiment import Average, EarlyStopping, StopRule, own_store
 from nitro_cli.metrics import History, check_scalar, encode_row
 from nitro_cli.programs import Program, host_scalars
@@ -293,11 +292,7 @@ class TrainingSession:
             return
         value = check_scalar(metrics.get(monitor.metric), f"monitor {monitor.metric!r}", metrics)
         if not math.isfinite(value):
-            warnings.warn(
-                f"{monitor.metric} is {value} at epoch {self.nitro.epoch}: a bad epoch for every rule that follows it",
-                NitroWarning,
-                stacklevel=2,
-            )
+            warn(f"{monitor.metric} is {value} at epoch {self.nitro.epoch}: a bad epoch for every rule that follows it")
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> None:
         """One line of the log."""
@@ -344,11 +339,9 @@ class TrainingSession:
                 for a, b in zip(first, signature, strict=False)
                 if a != b
             ]
-            warnings.warn(
+            warn(
                 "the training program is compiled again for a batch of another shape: "
-                + ("; ".join(changed) or f"{first} before, {signature} now"),
-                NitroWarning,
-                stacklevel=2,
+                + ("; ".join(changed) or f"{first} before, {signature} now")
             )
 
     def note_compiled(self, purpose: str) -> None:
@@ -427,4 +420,4 @@ class TrainingSession:
 
 
 def _say(text: str) -> None:
-    warnings.warn(text, NitroWarning, stacklevel=3)
+    warn(text)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 from nitro_cli.tracking.jsonlines import JsonLinesWriter
 from nitro_cli.tracking.metric_line import MetricLines
 
@@ -49,13 +49,7 @@ class JsonLogger:
         """Write a `params` line with the parameters beside the type."""
         line = {"type": "params", **{("params.type" if k == "type" else k): v for k, v in params.items()}}
         if "type" in params:
-            import warnings
-
-            warnings.warn(
-                "The field `type` is logged as `params.type`: the lines of the log use the name themselves.",
-                NitroWarning,
-                stacklevel=2,
-            )
+            warn("The field `type` is logged as `params.type`: the lines of the log use the name themselves.")
         self.writer.write(line)
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> None:

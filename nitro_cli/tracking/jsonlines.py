@@ -7,12 +7,11 @@ import errno
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nitro_cli.errors import IntegrityError, NitroWarning, StorageError
+from nitro_cli.errors import IntegrityError, StorageError, warn
 from nitro_cli.text import IrregularFileError, append_descriptor, open_regular, parse_json, read_regular
 from nitro_cli.tracking.jsonable import jsonable
 
@@ -185,21 +184,13 @@ def truncate_to(path: str | Path, size: int) -> int:
     except OSError as err:
         raise _refusal(path, err) from err
     if there < size:
-        warnings.warn(
-            f"{path} has {there} bytes where the checkpoint counted {size}; the lines between are missing from it.",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"{path} has {there} bytes where the checkpoint counted {size}; the lines between are missing from it.")
         return 0
     if there == size:
         return 0
     keep = _line_start(path, size)
     if keep != size:
-        warnings.warn(
-            f"{path} was changed since the checkpoint: byte {size} is inside a line; it is cut at {keep}.",
-            NitroWarning,
-            stacklevel=2,
-        )
+        warn(f"{path} was changed since the checkpoint: byte {size} is inside a line; it is cut at {keep}.")
     try:
         _discard(path, keep)
     except OSError as err:

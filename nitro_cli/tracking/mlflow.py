@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nitro_cli.errors import ConfigError, NitroWarning
+from nitro_cli.errors import ConfigError, warn
 from nitro_cli.installation import import_extra
 from nitro_cli.text import message_of
 from nitro_cli.tracking.jsonable import jsonable
@@ -116,11 +115,7 @@ class MLflowAdapter:
         for key, value in changed.items():
             self._client.set_tag(run, f"resumed.{key}", value)
         if changed:
-            warnings.warn(
-                f"MLflow keeps the first value of {', '.join(changed)}; the new values are tags `resumed.<name>`.",
-                NitroWarning,
-                stacklevel=2,
-            )
+            warn(f"MLflow keeps the first value of {', '.join(changed)}; the new values are tags `resumed.<name>`.")
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> None:
         """Queue scalars, at the step; arrays are written as an artefact `<context>/<metric>/<step>.json`."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping
 
-from nitro_cli.errors import NitroWarning
+from nitro_cli.errors import warn
 
 __all__ = ["TrackerNames", "tracker_name"]
 
@@ -40,7 +39,7 @@ class TrackerNames:
             self._note(name, written)
             if written != name:
                 text = f"{self._tracker} takes no name {name!r} beside the others; it is logged as {written!r}."
-                warnings.warn(text, NitroWarning, stacklevel=4)
+                warn(text)
         return written
 
     def state(self) -> dict[str, str]:
