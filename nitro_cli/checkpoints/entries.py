@@ -72,8 +72,7 @@ class ManifestEntry:
             "sequence": self.sequence,
         }
         if self.score is not None and not self.finite:
-            name = "nan" if math.isnan(self.score) else "inf" if self.score > 0 else "-inf"
-            document["nonfinite"] = {"score": name}
+            document["nonfinite"] = {"score": str(float(self.score))}
         return document
 
 

@@ -20,7 +20,7 @@ DEEPEST_JSON = 48
 _FLOAT = "$float"
 _SEAL = '"sha256": "'
 BLANK_DIGEST = "0" * 64
-_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_NAMES = ("nan", "inf", "-inf")
 
 
 def encode_value(value: Any, where: str, *, levels: int = DEEPEST_JSON) -> Any:
@@ -38,7 +38,7 @@ def encode_value(value: Any, where: str, *, levels: int = DEEPEST_JSON) -> Any:
             raise _no_json(where, "the number is larger than every float")
         return int(value)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {_FLOAT: _float_name(value)}
+        return float(value) if math.isfinite(value) else {_FLOAT: str(float(value))}
     if isinstance(value, Mapping):
         if _FLOAT in value:
             raise _no_json(where, f"the key {_FLOAT!r} is reserved")
@@ -53,10 +53,6 @@ def encode_value(value: Any, where: str, *, levels: int = DEEPEST_JSON) -> Any:
     if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return encode_value(value.item(), where, levels=levels)
     raise _no_json(where, f"{type(value).__name__} has no JSON form")
-
-
-def _float_name(value: float) -> str:
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def _no_json(where: str, why: str) -> ConfigError:
@@ -79,7 +75,7 @@ def decode_value(value: Any) -> Any:
             name = value[_FLOAT]
             if not isinstance(name, str) or name not in _NAMES:
                 raise ValueError(f"{_FLOAT} is none of {', '.join(_NAMES)}")
-            return _NAMES[name]
+            return float(name)
         return {key: decode_value(item) for key, item in value.items()}
     if isinstance(value, list):
         return [decode_value(item) for item in value]

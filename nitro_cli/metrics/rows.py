@@ -13,7 +13,6 @@ __all__ = ["decode_row", "encode_row"]
 
 # Kinds of array that JSON lists give, for each kind they may stand for; "O" where some entries are not finite.
 _TAKES = {"b": "b", "i": "i", "u": "iu", "f": "fiuO"}
-_VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
         if name in scalars:
             value = scalars[name]
             if isinstance(value, float) and not math.isfinite(value):
-                nonfinite[name] = _reason(value)
+                nonfinite[name] = str(float(value))
                 out[name] = None
             else:
                 out[name] = value
@@ -72,7 +71,7 @@ def _restore(row: dict[str, Any], reasons: Mapping[str, str], arrays: Mapping[st
             raise ValueError(f"{name} is a list, and `arrays` does not say of what")
     entries: list[tuple[str, tuple[int, ...], float]] = []
     for key, reason in reasons.items():
-        value = _VALUES[reason]
+        value = float(reason)
         if key in row:
             row[key] = value
         else:
@@ -97,10 +96,6 @@ def _flat_order(row: Mapping[str, Any], scalars: Mapping[str, Any], others: Mapp
     return [*scalars, *others]
 
 
-def _reason(value: float) -> str:
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-
-
 def _encode_array(name: str, value: Any, arrays: dict[str, str], nonfinite: dict[str, str]) -> Any:
     import numpy as np
 
@@ -112,7 +107,7 @@ def _encode_array(name: str, value: Any, arrays: dict[str, str], nonfinite: dict
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         plain = array.astype(object)
         for index in map(tuple, np.argwhere(~np.isfinite(array)).tolist()):
-            nonfinite[f"{name}[{','.join(map(str, index))}]"] = _reason(float(array[index]))
+            nonfinite[f"{name}[{','.join(map(str, index))}]"] = str(float(array[index]))
             plain[index] = None
         listed = plain.tolist()
     return listed

@@ -177,5 +177,5 @@ def _cell(value: Any, fixed: bool) -> str:
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return str(float(value))
     return f"{value:.4f}" if fixed else f"{value:.4g}"

@@ -12,6 +12,7 @@ from .files import (
     read_regular,
     write_atomically,
 )
+from .json_ready import json_ready
 from .json_values import parse_json
 from .paths import is_utf8, user_path
 from .tree_paths import path_keys, path_text
@@ -23,6 +24,7 @@ __all__ = [
     "exception_text",
     "fsync_directory",
     "is_utf8",
+    "json_ready",
     "message_of",
     "open_regular",
     "parse_json",

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nitro_cli.errors import IntegrityError, StorageError, warn
-from nitro_cli.text import IrregularFileError, append_descriptor, open_regular, parse_json, read_regular
-from nitro_cli.tracking.jsonable import jsonable
+from nitro_cli.text import IrregularFileError, append_descriptor, json_ready, open_regular, parse_json, read_regular
 
 __all__ = ["JsonLinesWriter", "check_own_file", "read_jsonl", "truncate_to"]
 
@@ -38,7 +37,7 @@ class JsonLinesWriter:
 
     def write(self, obj: Mapping[str, Any]) -> None:
         """Append one object; see `write_text`."""
-        self.write_text(json.dumps(jsonable(obj), separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n")
+        self.write_text(json.dumps(json_ready(obj), separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n")
 
     def write_text(self, line: str) -> None:
         """Append one line, which ends in a newline.

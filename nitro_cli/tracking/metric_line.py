@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nitro_cli.errors import MetricError
-from nitro_cli.tracking.jsonable import jsonable
+from nitro_cli.text import json_ready
 
 __all__ = ["MetricLines", "finite_metrics"]
 
@@ -77,7 +77,7 @@ class MetricLines:
             for name in rest:
                 self._key(name)
             if rest:
-                parts.append(_DUMPS(jsonable(rest))[1:-1])
+                parts.append(_DUMPS(json_ready(rest))[1:-1])
         return ",".join(parts) + "}\n"
 
     def _key(self, name: str) -> str:

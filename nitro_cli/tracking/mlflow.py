@@ -9,8 +9,7 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError, warn
 from nitro_cli.installation import import_extra
-from nitro_cli.text import message_of
-from nitro_cli.tracking.jsonable import jsonable
+from nitro_cli.text import json_ready, message_of
 from nitro_cli.tracking.metric_line import finite_metrics
 from nitro_cli.tracking.names import TrackerNames, tracker_name
 
@@ -105,7 +104,7 @@ class MLflowAdapter:
         run = self._run()
         data = self._client.get_run(run).data
         there = data.params
-        plain = {self._name(k): _text(v) for k, v in jsonable(params).items()}
+        plain = {self._name(k): _text(v) for k, v in json_ready(params).items()}
         new = [self._entities.Param(k, v) for k, v in plain.items() if k not in there]
         for start in range(0, len(new), _BATCH_PARAMS):
             self._client.log_batch(run, params=new[start : start + _BATCH_PARAMS])
@@ -129,7 +128,7 @@ class MLflowAdapter:
                 self._buffer.append(metric(key, float(value), now, step))
             else:
                 self._client.log_dict(
-                    run, jsonable({"step": step, "epoch": epoch, "value": value}), f"{key}/{step}.json"
+                    run, json_ready({"step": step, "epoch": epoch, "value": value}), f"{key}/{step}.json"
                 )
         due = len(self._buffer) >= _BATCH or time.monotonic() - self._sent > _FLUSH_SECONDS
         if due or context != "train":
@@ -146,7 +145,7 @@ class MLflowAdapter:
         if isinstance(value, str):
             self._client.log_text(self._run(), value, f"{self._name(key)}.txt")
         else:
-            self._client.log_dict(self._run(), jsonable({"value": value}), f"{self._name(key)}.json")
+            self._client.log_dict(self._run(), json_ready({"value": value}), f"{self._name(key)}.json")
 
     def log_tags(self, tags: Any) -> None:
         """Set tags: a mapping as it is, others as empty tags of their names."""
@@ -156,7 +155,7 @@ class MLflowAdapter:
 
     def log_confusion(self, matrix: Any, labels: Sequence[Any], *, epoch: int) -> None:
         """Write the matrix as an artefact `confusion/epoch-<epoch>.json`."""
-        line = jsonable({"epoch": epoch, "labels": list(labels), "matrix": matrix})
+        line = json_ready({"epoch": epoch, "labels": list(labels), "matrix": matrix})
         self._client.log_dict(self._run(), line, f"confusion/epoch-{epoch:04d}.json")
 
     def finish(self, status: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.installation import import_extra
-from nitro_cli.tracking.jsonable import jsonable
+from nitro_cli.text import json_ready
 from nitro_cli.tracking.markdown import confusion_markdown, mapping_markdown
 from nitro_cli.tracking.metric_line import finite_metrics
 from nitro_cli.tracking.names import TrackerNames, tracker_name
@@ -56,7 +56,7 @@ class TensorBoardAdapter:
 
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Write the parameters as a table."""
-        self.backend.add_text("params", mapping_markdown(jsonable(params)), self._step)
+        self.backend.add_text("params", mapping_markdown(json_ready(params)), self._step)
         self.backend.flush()
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> None:
@@ -88,7 +88,7 @@ class TensorBoardAdapter:
 
     def log_other(self, key: str, value: Any) -> None:
         """Write the value as text."""
-        text = value if isinstance(value, str) else json.dumps(jsonable(value), ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(json_ready(value), ensure_ascii=False)
         self.backend.add_text(key, text, self._step)
 
     def log_tags(self, tags: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nitro_cli.installation import import_extra
-from nitro_cli.tracking.jsonable import jsonable
+from nitro_cli.text import json_ready
 from nitro_cli.tracking.metric_line import finite_metrics
 from nitro_cli.tracking.names import tracker_name
 
@@ -67,7 +67,7 @@ class TrackioAdapter:
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Give the parameters as the run's config, which trackio takes when a run starts."""
         # Names that begin with an underscore are trackio's own.
-        plain = {f"param{k}" if k.startswith("_") else k: v for k, v in jsonable(params).items()}
+        plain = {f"param{k}" if k.startswith("_") else k: v for k, v in json_ready(params).items()}
         if self._run is None:
             self._config = plain
             self.backend.log({}, step=self._step)
@@ -92,7 +92,7 @@ class TrackioAdapter:
 
     def log_other(self, key: str, value: Any) -> None:
         """Log the value at the current step: text as Markdown, other things as JSON."""
-        shown = self._library.Markdown(value) if isinstance(value, str) else jsonable(value)
+        shown = self._library.Markdown(value) if isinstance(value, str) else json_ready(value)
         self.backend.log({f"other/{key}": shown}, step=self._step)
 
     def log_tags(self, tags: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.installation import import_extra
-from nitro_cli.tracking.jsonable import jsonable
+from nitro_cli.text import json_ready
 from nitro_cli.tracking.metric_line import finite_metrics
 from nitro_cli.tracking.names import tracker_name
 
@@ -63,7 +63,7 @@ class WandbAdapter:
 
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Put the parameters into the run's config."""
-        self.backend.config.update(jsonable(params), allow_val_change=True)
+        self.backend.config.update(json_ready(params), allow_val_change=True)
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> None:
         """Log one row: scalars as they are, arrays as histograms."""
@@ -82,7 +82,7 @@ class WandbAdapter:
 
     def log_other(self, key: str, value: Any) -> None:
         """Put the value into the run's summary."""
-        self.backend.summary[key] = jsonable(value)
+        self.backend.summary[key] = json_ready(value)
 
     def log_tags(self, tags: Any) -> None:
         """Add tags to the run; a mapping as `name:value`."""

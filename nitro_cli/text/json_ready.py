@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["jsonable"]
-
-_ARRAY_LIMIT = 10_000
+__all__ = ["json_ready"]
 
 
-def jsonable(value: Any) -> Any:
+def json_ready(value: Any, *, array_limit: float = 10_000, text_of: Callable[[Any], str] | None = None) -> Any:
     """Return `value` as JSON values: str, numbers, bool, None, lists and mappings.
 
-    Numpy and JAX values become numbers and nested lists (above 10,000 entries dtype, shape and
-    SHA-256), paths and other objects text, models their fields. Numbers that JSON has not become null,
-    with the reason beside them in a `nonfinite` mapping of the nearest enclosing mapping.
+    Numpy and JAX values become numbers and nested lists, paths and other objects text, models their fields. Numbers
+    that JSON has not become null, with the reason beside them in a `nonfinite` mapping of the nearest enclosing
+    mapping: `{"loss": nan}` becomes `{"loss": None, "nonfinite": {"loss": "nan"}}`, an entry of a list is `key[index]`.
+
+    Args:
+        value: any value.
+        array_limit: entries above which an array is given by dtype, shape and SHA-256.
+        text_of: how any other object is written; by its qualified name, or else its `repr`, by default.
     """
-    return _convert(value)
+    return _convert(value, _How(array_limit, text_of or _name))
 
 
-def _convert(value: Any) -> Any:
+class _How(NamedTuple):
+    array_limit: float
+    text_of: Callable[[Any], str]
+
+
+def _name(value: Any) -> str:
+    return str(value.__qualname__) if isinstance(value, type) or hasattr(value, "__qualname__") else repr(value)
+
+
+def _convert(value: Any, how: _How) -> Any:
     if isinstance(value, Enum):
-        return _convert(value.value)
+        return _convert(value.value, how)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -37,33 +48,33 @@ def _convert(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return _mapping(value)
+        return _mapping(value, how)
     if isinstance(value, list | tuple):
-        return [_convert(v) for v in value]
+        return [_convert(v, how) for v in value]
     if isinstance(value, AbstractSet):
-        return sorted((_convert(v) for v in value), key=repr)
+        return sorted((_convert(v, how) for v in value), key=repr)
     if isinstance(value, PathLike):
-        return _convert(fspath(value))
+        return _convert(fspath(value), how)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return _array(value)
+        return _array(value, how)
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
-        return _mapping(dump())
-    return value.__qualname__ if isinstance(value, type) or hasattr(value, "__qualname__") else repr(value)
+        return _mapping(dump(), how)
+    return how.text_of(value)
 
 
-def _mapping(tree: Mapping[Any, Any]) -> dict[str, Any]:
+def _mapping(tree: Mapping[Any, Any], how: _How) -> dict[str, Any]:
     out: dict[str, Any] = {}
     nonfinite: dict[str, str] = {}
     for key, value in tree.items():
-        name = key if type(key) is str else str(_convert(key))
-        out[name] = _convert(value)
+        name = key if type(key) is str else str(_convert(key, how))
+        out[name] = _convert(value, how)
         if out[name] is None or isinstance(out[name], list):
             _note_nonfinite(name, value, nonfinite)
     if nonfinite:
-        out["nonfinite"] = {**out.get("nonfinite", {}), **nonfinite}
+        out["nonfinite"] = {**(out.get("nonfinite") or {}), **nonfinite}
     return out
 
 
@@ -74,17 +85,19 @@ def _note_nonfinite(name: str, value: Any, nonfinite: dict[str, str]) -> None:
         for i, entry in enumerate(plain):
             _note_nonfinite(f"{name}[{i}]", entry, nonfinite)
     elif isinstance(plain, float) and not math.isfinite(plain):
-        nonfinite[name] = "nan" if math.isnan(plain) else "inf" if plain > 0 else "-inf"
+        nonfinite[name] = str(float(plain))
 
 
-def _array(value: Any) -> Any:
+def _array(value: Any, how: _How) -> Any:
     import numpy as np
 
     array = np.asarray(value)
-    if array.size > _ARRAY_LIMIT:
+    if array.size > how.array_limit:
+        import hashlib
+
         digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
         return {"dtype": array.dtype.name, "shape": list(array.shape), "sha256": digest}
-    return _convert(_tolist(array))
+    return _convert(_tolist(array), how)
 
 
 def _tolist(value: Any) -> Any:
