@@ -8,112 +8,22 @@ from __future__ import annotations
 import importlib
 import sys
 
+from nitro_cli.lazy_names import lazy_names
+
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than the rest of this file
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-_ROOMS = {
-    "errors": (
-        "ConfigError",
-        "DataError",
-        "DivergenceError",
-        "ExitCode",
-        "HookError",
-        "IncompatibleError",
-        "IntegrityError",
-        "NitroError",
-        "NitroWarning",
-        "NotFoundError",
-        "ProcessLostError",
-    ),
-    "experiment": (
-        "EMA",
-        "NO_DEFAULT",
-        "Average",
-        "Best",
-        "Checkpointer",
-        "Device",
-        "EarlyStopping",
-        "Epochs",
-        "Every",
-        "Experiment",
-        "GraphConst",
-        "Host",
-        "JSONLogger",
-        "Last",
-        "MLflowLogger",
-        "Private",
-        "Selector",
-        "Tee",
-        "TensorBoardLogger",
-        "TrackioLogger",
-        "WandbLogger",
-        "compile_view",
-        "config_metadata",
-        "default_no_decay",
-    ),
-    "metrics": ("Concat", "History", "Max", "Mean", "Min", "Sum"),
-    "data": ("ArrayBatches", "Dist", "NoPrefetch", "Prefetch", "check_batch_at"),
-    "optim": (
-        "ASAM",
-        "SAM",
-        "PerturbRule",
-        "Plateau",
-        "SingleGrad",
-        "constant",
-        "cosine",
-        "decay",
-        "exponential",
-        "inverse_sqrt",
-        "linear",
-        "one_cycle",
-        "piecewise",
-        "polynomial",
-        "warmup_cosine",
-    ),
-    "checkpoints": (
-        "CheckpointRecord",
-        "average_checkpoints",
-        "checkpoint_info",
-        "load_checkpoint",
-        "read_manifest",
-        "runs",
-    ),
-    "export": ("BundleError", "ExportSpec", "export_provenance", "load_bundle"),
-    "programs": ("cache_reset", "cache_stats"),
-    "distributed": ("setup_distributed",),
-    "run": (
-        "Nitro",
-        "dry_run",
-        "profile",
-        "progress_counter",
-        "progress_note",
-        "register_phase_monitor",
-        "set_progress_reporter",
-        "setup_devices",
-        "train",
-        "unregister_phase_monitor",
-    ),
-}
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = sorted(["__version__", *_HOME])
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return importlib.import_module("nitro_cli.installation").nitro_version()
-    room = _HOME.get(name)
-    if room is None:
-        raise AttributeError(f"module 'nitro_cli' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"nitro_cli.{room}"), name)
+def _connect(name: str, module: str) -> None:
+    """Give a room what lies above it: presets to an experiment, to the handle an exporter and a display by default."""
     if name == "Experiment" and "nitro_cli.registry" not in sys.modules:
         importlib.import_module("nitro_cli.experiment").set_preset_loader(_load_preset)
-    if room == "run":
-        _connect()
-    globals()[name] = value
-    return value
+    if module == "nitro_cli.run":
+        run = importlib.import_module(module)
+        run.set_exporter(_export)
+        run.set_default_reporter(_reporter)
 
 
 def _load_preset(cls: Any, name: str, values: Mapping[str, Any]) -> Any:
@@ -122,16 +32,117 @@ def _load_preset(cls: Any, name: str, values: Mapping[str, Any]) -> Any:
     return cls.from_preset(name, **values)
 
 
-def _connect() -> None:
-    """Give the handle what lies above its room: the exporter, and a display where nobody chose one."""
-    run = importlib.import_module("nitro_cli.run")
-
-    def export(*args: Any, **words: Any) -> Any:
-        return importlib.import_module("nitro_cli.export").export(*args, **words)
-
-    run.set_exporter(export)
-    run.set_default_reporter(lambda: importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts())
+def _export(*args: Any, **words: Any) -> Any:
+    return importlib.import_module("nitro_cli.export").export(*args, **words)
 
 
-def __dir__() -> list[str]:
-    return __all__
+def _reporter() -> Any:
+    return importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts()
+
+
+with lazy_names(__name__, _connect):
+    from nitro_cli.checkpoints import (
+        CheckpointRecord as CheckpointRecord,
+        average_checkpoints as average_checkpoints,
+        checkpoint_info as checkpoint_info,
+        load_checkpoint as load_checkpoint,
+        read_manifest as read_manifest,
+        runs as runs,
+    )
+    from nitro_cli.data import (
+        ArrayBatches as ArrayBatches,
+        Dist as Dist,
+        NoPrefetch as NoPrefetch,
+        Prefetch as Prefetch,
+        check_batch_at as check_batch_at,
+    )
+    from nitro_cli.distributed import (
+        setup_distributed as setup_distributed,
+    )
+    from nitro_cli.errors import (
+        ConfigError as ConfigError,
+        DataError as DataError,
+        DivergenceError as DivergenceError,
+        ExitCode as ExitCode,
+        HookError as HookError,
+        IncompatibleError as IncompatibleError,
+        IntegrityError as IntegrityError,
+        NitroError as NitroError,
+        NitroWarning as NitroWarning,
+        NotFoundError as NotFoundError,
+        ProcessLostError as ProcessLostError,
+    )
+    from nitro_cli.experiment import (
+        EMA as EMA,
+        NO_DEFAULT as NO_DEFAULT,
+        Average as Average,
+        Best as Best,
+        Checkpointer as Checkpointer,
+        Device as Device,
+        EarlyStopping as EarlyStopping,
+        Epochs as Epochs,
+        Every as Every,
+        Experiment as Experiment,
+        GraphConst as GraphConst,
+        Host as Host,
+        JSONLogger as JSONLogger,
+        Last as Last,
+        MLflowLogger as MLflowLogger,
+        Private as Private,
+        Selector as Selector,
+        Tee as Tee,
+        TensorBoardLogger as TensorBoardLogger,
+        TrackioLogger as TrackioLogger,
+        WandbLogger as WandbLogger,
+        compile_view as compile_view,
+        config_metadata as config_metadata,
+        default_no_decay as default_no_decay,
+    )
+    from nitro_cli.export import (
+        BundleError as BundleError,
+        ExportSpec as ExportSpec,
+        export_provenance as export_provenance,
+        load_bundle as load_bundle,
+    )
+    from nitro_cli.installation import __version__ as __version__
+    from nitro_cli.metrics import (
+        Concat as Concat,
+        History as History,
+        Max as Max,
+        Mean as Mean,
+        Min as Min,
+        Sum as Sum,
+    )
+    from nitro_cli.optim import (
+        ASAM as ASAM,
+        SAM as SAM,
+        PerturbRule as PerturbRule,
+        Plateau as Plateau,
+        SingleGrad as SingleGrad,
+        constant as constant,
+        cosine as cosine,
+        decay as decay,
+        exponential as exponential,
+        inverse_sqrt as inverse_sqrt,
+        linear as linear,
+        one_cycle as one_cycle,
+        piecewise as piecewise,
+        polynomial as polynomial,
+        warmup_cosine as warmup_cosine,
+    )
+    from nitro_cli.programs import (
+        cache_reset as cache_reset,
+        cache_stats as cache_stats,
+    )
+    from nitro_cli.run import (
+        Nitro as Nitro,
+        dry_run as dry_run,
+        profile as profile,
+        progress_counter as progress_counter,
+        progress_note as progress_note,
+        register_phase_monitor as register_phase_monitor,
+        set_progress_reporter as set_progress_reporter,
+        setup_devices as setup_devices,
+        train as train,
+        unregister_phase_monitor as unregister_phase_monitor,
+    )

@@ -60,6 +60,12 @@ def nitro_version() -> str:
     return version_of(DISTRIBUTION)
 
 
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return nitro_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def extra_requirements(extra: str) -> tuple[str, ...]:
     """What an extra asks for, such as `matplotlib>=3.9`: from the distribution's metadata, and where that does not
     tell (nitro is not installed), the names of its modules.

@@ -24,7 +24,7 @@ def defined_in(module):
         else:
             continue
         if not isinstance(node, ast.ClassDef):
-            yield from (name for name in names if not name.startswith("_"))
+            yield from (name for name in names if not name.startswith("_") and name != "TYPE_CHECKING")
 
 
 def test_no_class_function_or_constant_has_the_name_of_another():

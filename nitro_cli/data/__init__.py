@@ -1,58 +1,29 @@
 """Data: sources, batches, padding, prefetch. No JAX here: `prepare` moves batches to the device."""
 
-from nitro_cli.data.adapters import adapt
-from nitro_cli.data.adapters.huggingface import HuggingFaceBatches
-from nitro_cli.data.agreement import check_batch_at
-from nitro_cli.data.arrays import ArrayBatches
-from nitro_cli.data.batches import (
-    BatchCheck,
-    FieldSpec,
-    batch_length,
-    check_batch,
-    check_device_fields,
-    field_specs,
-    pad_batch,
-)
-from nitro_cli.data.device_values import check_device_values, narrowed_fields
-from nitro_cli.data.dist import Dist
-from nitro_cli.data.inspection import default_workers, inspect_split
-from nitro_cli.data.resident import ResidentArrays
-from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
-from nitro_cli.data.split import PrefetchPlan, Split, release_splits
-from nitro_cli.data.stream import BatchStream, StreamItem, WaitEnded
-from nitro_cli.data.worker_processes import answer_fork_warnings, ignore_group_signals
-from nitro_cli.data.wrappers import NoPrefetch, Prefetch, WithLength
+from __future__ import annotations
 
-__all__ = [
-    "ArrayBatches",
-    "BatchCheck",
-    "BatchSource",
-    "BatchStream",
-    "Dist",
-    "EpochSource",
-    "FieldSpec",
-    "HuggingFaceBatches",
-    "IndexedSource",
-    "NoPrefetch",
-    "Prefetch",
-    "PrefetchPlan",
-    "ResidentArrays",
-    "Split",
-    "StreamItem",
-    "WaitEnded",
-    "WithLength",
-    "adapt",
-    "answer_fork_warnings",
-    "batch_length",
-    "check_batch",
-    "check_batch_at",
-    "check_device_fields",
-    "check_device_values",
-    "default_workers",
-    "field_specs",
-    "ignore_group_signals",
-    "inspect_split",
-    "narrowed_fields",
-    "pad_batch",
-    "release_splits",
-]
+from nitro_cli.lazy_names import lazy_names
+
+with lazy_names(__name__):
+    from nitro_cli.data.adapters import adapt
+    from nitro_cli.data.adapters.huggingface import HuggingFaceBatches
+    from nitro_cli.data.agreement import check_batch_at
+    from nitro_cli.data.arrays import ArrayBatches
+    from nitro_cli.data.batches import (
+        BatchCheck,
+        FieldSpec,
+        batch_length,
+        check_batch,
+        check_device_fields,
+        field_specs,
+        pad_batch,
+    )
+    from nitro_cli.data.device_values import check_device_values, narrowed_fields
+    from nitro_cli.data.dist import Dist
+    from nitro_cli.data.inspection import default_workers, inspect_split
+    from nitro_cli.data.resident import ResidentArrays
+    from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
+    from nitro_cli.data.split import PrefetchPlan, Split, release_splits
+    from nitro_cli.data.stream import BatchStream, StreamItem, WaitEnded
+    from nitro_cli.data.worker_processes import answer_fork_warnings, ignore_group_signals
+    from nitro_cli.data.wrappers import NoPrefetch, Prefetch, WithLength

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -147,6 +147,10 @@ class Checkpointer(_Follows):
 
     scope: Literal["run", "dir"] = "run"
     """Whether `Best` ranks this run's checkpoints or all runs' of the directory."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, keep: Selector | str | Sequence[Selector | str] = ..., **values: Any) -> None: ...
 
     @model_validator(mode="after")
     def _keepable(self) -> Self:

@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-from nitro_cli.experiment import default_no_decay
-from nitro_cli.optim.accumulators import accumulator_dtype, in_accumulators
-from nitro_cli.optim.averaging import ema_init, ema_update
-from nitro_cli.optim.binding import bind
-from nitro_cli.optim.clipping import clip_by_global_norm
-from nitro_cli.optim.decay_report import decay_rows
-from nitro_cli.optim.gradient_rules import ASAM, SAM, GradRule, PerturbRule, SingleGrad
-from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, horizon_jump
-from nitro_cli.optim.hyperparameters import HyperParams, decay
-from nitro_cli.optim.layout import ParamLayout, ParamLeaf, build_layout
-from nitro_cli.optim.manual import bind_manual
-from nitro_cli.optim.named_schedules import (
-    NamedCurve,
-    NamedSchedule,
-    constant,
-    cosine,
-    exponential,
-    inverse_sqrt,
-    linear,
-    one_cycle,
-    piecewise,
-    polynomial,
-    schedule_from_config,
-    warmup_cosine,
-)
-from nitro_cli.optim.optimizer import Optimizer
-from nitro_cli.optim.plateau import Plateau
-from nitro_cli.optim.value_source import BLOCK
+from nitro_cli.lazy_names import lazy_names
 
-__all__ = [
-    "ASAM",
-    "BLOCK",
-    "SAM",
-    "BindingRow",
-    "Column",
-    "GradRule",
-    "GroupRow",
-    "Hyper",
-    "HyperParams",
-    "NamedCurve",
-    "NamedSchedule",
-    "Optimizer",
-    "ParamLayout",
-    "ParamLeaf",
-    "PerturbRule",
-    "Plateau",
-    "SingleGrad",
-    "accumulator_dtype",
-    "bind",
-    "bind_manual",
-    "build_layout",
-    "clip_by_global_norm",
-    "constant",
-    "cosine",
-    "decay",
-    "decay_rows",
-    "default_no_decay",
-    "ema_init",
-    "ema_update",
-    "exponential",
-    "horizon_jump",
-    "in_accumulators",
-    "inverse_sqrt",
-    "linear",
-    "one_cycle",
-    "piecewise",
-    "polynomial",
-    "schedule_from_config",
-    "warmup_cosine",
-]
+with lazy_names(__name__):
+    from nitro_cli.experiment import default_no_decay
+    from nitro_cli.optim.accumulators import accumulator_dtype, in_accumulators
+    from nitro_cli.optim.averaging import ema_init, ema_update
+    from nitro_cli.optim.binding import bind
+    from nitro_cli.optim.clipping import clip_by_global_norm
+    from nitro_cli.optim.decay_report import decay_rows
+    from nitro_cli.optim.gradient_rules import ASAM, SAM, GradRule, PerturbRule, SingleGrad
+    from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, horizon_jump
+    from nitro_cli.optim.hyperparameters import HyperParams, decay
+    from nitro_cli.optim.layout import ParamLayout, ParamLeaf, build_layout
+    from nitro_cli.optim.manual import bind_manual
+    from nitro_cli.optim.named_schedules import (
+        NamedCurve,
+        NamedSchedule,
+        constant,
+        cosine,
+        exponential,
+        inverse_sqrt,
+        linear,
+        one_cycle,
+        piecewise,
+        polynomial,
+        schedule_from_config,
+        warmup_cosine,
+    )
+    from nitro_cli.optim.optimizer import Optimizer
+    from nitro_cli.optim.plateau import Plateau
+    from nitro_cli.optim.value_source import BLOCK

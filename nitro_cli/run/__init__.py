@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nitro_cli.lazy_names import lazy_names
 from nitro_cli.run.devices import DeviceReport, setup_devices
 from nitro_cli.run.facts import fields_by_kind, versions
@@ -21,7 +19,7 @@ from nitro_cli.run.report import Band, SetupReport
 from nitro_cli.run.signals import NothingToSave, set_leave, signals, stop_again
 from nitro_cli.run.snapshot import flatten, unflatten
 
-if TYPE_CHECKING:
+with lazy_names(__name__):  # training needs neither
     from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
     from nitro_cli.run.profiling import PhaseTime, Profile, profile
 
@@ -59,8 +57,3 @@ __all__ = [
     "unregister_phase_monitor",
     "versions",
 ]
-
-# Training needs neither.
-__getattr__, __dir__ = lazy_names(
-    __name__, {"forecast": "DiskNeed DryRun ProgramUse dry_run", "profiling": "PhaseTime Profile profile"}
-)

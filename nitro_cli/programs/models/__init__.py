@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nitro_cli.programs.models.adapt import adapt_model, adapt_returned
-from nitro_cli.programs.models.adapted import AdaptedModel, BoundModel
+from nitro_cli.lazy_names import lazy_names
 
-__all__ = ["AdaptedModel", "BoundModel", "adapt_model", "adapt_returned"]
+with lazy_names(__name__):
+    from nitro_cli.programs.models.adapt import adapt_model, adapt_returned
+    from nitro_cli.programs.models.adapted import AdaptedModel, BoundModel
