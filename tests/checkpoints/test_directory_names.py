@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, Nitro
+from nitro_cli import Nitro
 from nitro_cli.checkpoints import check_run_dir_name, read_record, verify_record, write_record
-from nitro_cli.errors import StorageError
+from nitro_cli.errors import ConfigError, StorageError
 from tests.tiny import Quick
 
 NAMES = [

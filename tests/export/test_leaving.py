@@ -15,20 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import (
-    ConfigError,
-    Device,
-    HookError,
-    JSONLogger,
-    Nitro,
-    NitroWarning,
-    Private,
-    compile_view,
-    export_provenance,
-    load_bundle,
-)
+from nitro_cli import Device, Nitro, NitroWarning, Private, compile_view, export_provenance, load_bundle
 from nitro_cli.checkpoints import record_info
+from nitro_cli.errors import ConfigError, HookError
 from nitro_cli.export import ExportJob, git_provenance, load, renew
+from nitro_cli.tracking import JSONLogger
 from tests.export.served import Scores, inputs
 
 SECRET = "pa55w0rd-of-the-laboratory"

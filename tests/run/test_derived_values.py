@@ -16,7 +16,6 @@ import pytest
 from nitro_cli import (
     ArrayBatches,
     Checkpointer,
-    ConfigError,
     Device,
     Experiment,
     GraphConst,
@@ -26,6 +25,7 @@ from nitro_cli import (
     read_manifest,
     train,
 )
+from nitro_cli.errors import ConfigError
 from nitro_cli.registry import read_config, resolve
 
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ArrayBatches, Checkpointer, DivergenceError, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli import ArrayBatches, Checkpointer, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli.errors import DivergenceError
 from nitro_cli.experiment import Last
 from nitro_cli.programs import MOST_STEPS, trace_step
 from nitro_cli.run import dispatch

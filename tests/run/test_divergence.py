@@ -11,7 +11,8 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Device, DivergenceError, ExitCode, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli import ArrayBatches, Device, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli.errors import DivergenceError, ExitCode
 from tests.tiny import CLASSES, Bare, points, stop_after
 
 BATCHES, SICK = 6, 4

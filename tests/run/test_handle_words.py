@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import Average, Checkpointer, CheckpointRecord, ConfigError, Epochs, Nitro, load_checkpoint, train
-from nitro_cli.errors import CheckpointNotFoundError
+from nitro_cli import Average, Checkpointer, CheckpointRecord, Epochs, Nitro, load_checkpoint, train
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError
 from tests.tiny import Light
 
 SCORES = [0.5, 0.9, 0.1]

@@ -20,13 +20,10 @@ from nitro_cli import (
     Average,
     Checkpointer,
     CheckpointRecord,
-    ConfigError,
     ExportSpec,
-    HookError,
     Last,
     Nitro,
     NitroError,
-    PerturbRule,
     Selector,
     register_phase_monitor,
     runs,
@@ -35,8 +32,9 @@ from nitro_cli import (
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.targets import Target, find_weights
-from nitro_cli.errors import CheckpointNotFoundError, RunNotFoundError
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, HookError, RunNotFoundError
 from nitro_cli.export import find_backend
+from nitro_cli.optim import PerturbRule
 from nitro_cli.registry import resolved_of
 from tests.tiny import Light, Quick, points, stop_after
 

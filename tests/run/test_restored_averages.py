@@ -10,21 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import (
-    Average,
-    Best,
-    Checkpointer,
-    ConfigError,
-    EarlyStopping,
-    Epochs,
-    Every,
-    Last,
-    Nitro,
-    average_checkpoints,
-    runs,
-)
+from nitro_cli import Average, Best, Checkpointer, EarlyStopping, Epochs, Every, Last, Nitro, average_checkpoints, runs
 from nitro_cli.checkpoints import read_record
-from nitro_cli.errors import CheckpointNotFoundError
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError
 from nitro_cli.experiment import Selector
 from tests.tiny import Light
 

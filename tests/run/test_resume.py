@@ -19,13 +19,12 @@ from nitro_cli import (
     EarlyStopping,
     Mean,
     Nitro,
-    Plateau,
     Prefetch,
     checkpoint_info,
-    one_cycle,
     read_manifest,
 )
 from nitro_cli.errors import IncompatibleError
+from nitro_cli.optim import Plateau, one_cycle
 from tests.tiny import Quick, points, stop_after
 
 STEPS, EPOCHS = 6, 3

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import EMA, Checkpointer, EarlyStopping, IncompatibleError, Nitro, checkpoint_info, read_manifest
-from nitro_cli.errors import ConfigError, MetricError
+from nitro_cli import EMA, Checkpointer, EarlyStopping, Nitro, checkpoint_info, read_manifest
+from nitro_cli.errors import ConfigError, IncompatibleError, MetricError
 from nitro_cli.experiment import parse_selector
 from tests.tiny import Light, stop_after
 
