@@ -96,7 +96,7 @@ def test_a_checkpoint_holds_no_path_of_the_machine_and_no_private_value(trained:
     source = nitro.parts.source
     assert source is not None
     assert source.path is not None
-    meta = record_info(source.path).meta
+    meta = record_info(source.path).meta.as_json()
     assert tomllib.loads(meta["config"])["experiment"] == {"name": "Leaving"}
     assert str(home) not in json.dumps({key: meta[key] for key in ("config", "fields", "experiment", "logger")})
     assert SECRET not in (source.path / "record.json").read_text()

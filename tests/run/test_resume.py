@@ -83,7 +83,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, log_lines: Any) -> Callable[
 
 def last_meta(nitro: Nitro) -> dict[str, Any]:
     entries = sorted(read_manifest(nitro.run_dir).entries, key=lambda entry: entry.step)
-    return checkpoint_info(nitro.run_dir / entries[-1].path).meta
+    return checkpoint_info(nitro.run_dir / entries[-1].path).meta.as_json()
 
 
 def assert_equal_runs(whole: Whole, resumed: Nitro, bits: Any, log_lines: Any) -> None:
