@@ -21,20 +21,18 @@ from .transient import storage_error, with_retry
 
 if TYPE_CHECKING:
     from .documents import RecordEntry
-    from .record_meta import RecordMeta, ResumeMeta
 
 __all__ = [
     "MOST_BYTES",
     "RECORD_FILE",
     "RecordInfo",
+    "check_meta",
     "check_stop_counters",
     "checkpoint_info",
     "damaged",
     "no_checkpoint",
     "record_entry",
     "record_info",
-    "record_meta",
-    "resume_meta",
 ]
 
 RECORD_FILE = "record.json"
@@ -53,7 +51,7 @@ class RecordInfo:
         versions: versions of jax, orbax, optax and numpy at the time.
         written: when, in seconds since 1970.
         entry: the facts the manifest holds of it (epoch, step, score, ...); empty outside a run.
-        meta: what it says beside its arrays.
+        meta: as saved.
         leaves: path text to dtype, shape and kind.
         files: relative POSIX path to (size in bytes, SHA-256 hex).
     """
@@ -64,7 +62,7 @@ class RecordInfo:
     versions: dict[str, str]
     written: float
     entry: dict[str, Any]
-    meta: RecordMeta
+    meta: dict[str, Any]
     leaves: dict[str, LeafSpec]
     files: dict[str, tuple[int, str]]
 
@@ -99,12 +97,13 @@ def record_info(path: Path | str) -> RecordInfo:
         StorageError: it cannot be read.
     """
     directory, file, document, written_format = _read_document(path)
-    entry = _decoded(document, "entry", file)
-    from .documents import RecordDocument, RecordEntry
+    entry, meta = _decoded(document, "entry", file), _decoded(document, "meta", file)
+    from .documents import RecordDocument, RecordEntry, RecordMeta
 
-    _check(RecordDocument, document, file)
+    _check(RecordDocument, {**document, "meta": meta}, file)
     if entry:
         _check(RecordEntry, entry, file, "entry")
+    _check(RecordMeta, meta, file, "meta")
     return RecordInfo(
         path=directory,
         format=written_format,
@@ -112,7 +111,7 @@ def record_info(path: Path | str) -> RecordInfo:
         versions=document["versions"],
         written=document["written"],
         entry=entry,
-        meta=record_meta(document, file),
+        meta=meta,
         leaves={leaf: LeafSpec.from_json(spec) for leaf, spec in document["leaves"].items()},
         files={name: (facts["size"], facts["sha256"]) for name, facts in document["files"].items()},
     )
@@ -150,28 +149,15 @@ def record_entry(path: Path, run: str) -> tuple[ManifestEntry, RecordEntry] | No
     return replace(entry, run=run, written=written if isinstance(written, (int, float)) else 0.0), checked
 
 
-def record_meta(document: Mapping[str, Any], file: Path) -> RecordMeta:
-    """What a record.json of the current format says beside its arrays.
-
-    Raises:
-        IntegrityError: it does not fit.
-    """
-    from .record_meta import RecordMeta
-
-    meta: RecordMeta = _check(RecordMeta, _decoded(document, "meta", file), file, "meta")
-    return meta
-
-
-def resume_meta(meta: RecordMeta, path: Path | str) -> ResumeMeta:
-    """What a record says, if training can go on from it.
+def check_meta(meta: Mapping[str, Any], path: Path | str) -> None:
+    """Check that training can go on from a record.
 
     Raises:
         IntegrityError: what a resume needs is missing.
     """
-    from .record_meta import ResumeMeta
+    from .documents import ResumeMeta
 
-    checked: ResumeMeta = _check(ResumeMeta, meta.as_json(), Path(path) / RECORD_FILE, "meta")
-    return checked
+    _check(ResumeMeta, meta, Path(path) / RECORD_FILE, "meta")
 
 
 def check_stop_counters(state: Any, path: Path | str) -> None:
@@ -180,7 +166,7 @@ def check_stop_counters(state: Any, path: Path | str) -> None:
     Raises:
         IntegrityError: they are none.
     """
-    from .record_meta import StopCounters
+    from .documents import StopCounters
 
     _check(StopCounters, state, Path(path) / RECORD_FILE, "meta.rules.early_stop")
 

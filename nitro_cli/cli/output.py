@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -121,5 +122,13 @@ def make_console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     at_terminal = bool(stream is not None and stream.isatty())
-    width = None if at_terminal or os.environ.get("COLUMNS") else PIPE_WIDTH
+    width = _width(at_terminal)
     return _Console(file=stream, width=width, soft_wrap=False, emoji=False, markup=False, highlight=False)
+
+
+def _width(at_terminal: bool) -> int | None:
+    """The columns that a console has; None leaves them to `COLUMNS`, or to the terminal where that is not set."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) == 0:  # shells and containers set it so where they know no width
+        return shutil.get_terminal_size((80, 24)).columns if at_terminal else PIPE_WIDTH
+    return None if at_terminal or columns else PIPE_WIDTH

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
+import os
 import re
+import sys
 from dataclasses import dataclass
+from importlib import metadata
 
 from nitro_cli.errors import ConfigError
 
@@ -24,18 +28,47 @@ class ProjectNames:
         """Derive all forms from what the user wrote.
 
         Raises:
-            ConfigError: the name gives no valid distribution or package name.
+            ConfigError: the name gives no valid distribution or package, or one that is installed already.
         """
         words = [word for word in re.split(r"[-_.\s]+|(?<=[a-z0-9])(?=[A-Z])", name) if word]
         distribution = "-".join(word.lower() for word in words)
         package = distribution.replace("-", "_")
-        if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", distribution) or keyword.iskeyword(package):
-            raise ConfigError(
-                f"{name!r} cannot be the name of a project",
-                why="it must start with a letter and hold letters, digits, - and _ only, and be no Python keyword",
-                fix="choose a name such as rings or my-experiments",
-            )
+        why = _refusal(distribution, package)
+        if why is not None:
+            fix = "choose a name such as rings or my-experiments"
+            raise ConfigError(f"{name!r} cannot be the name of a project", why=why, fix=fix)
         return cls(distribution, package, "".join(word[0].upper() + word[1:] for word in words))
+
+
+def _refusal(distribution: str, package: str) -> str | None:
+    """Why a project cannot have these names; None where it can."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", distribution):
+        return "it must start with a letter and hold letters, digits, - and _ only"
+    if keyword.iskeyword(package) or keyword.issoftkeyword(package):
+        return f"{package} is a word of Python itself"
+    if package in sys.stdlib_module_names:
+        return f"{package} is a module of Python's own library: one of the two would hide the other"
+    if package == "tests":
+        return "the project's tests lie in a folder of this name"
+    if _is_here(package):
+        return None
+    if importlib.util.find_spec(package) is not None:
+        return f"a package {package} is installed: one of the two would hide the other"
+    try:
+        version = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    return f"{distribution} {version} is installed: installing the project would replace it"
+
+
+def _is_here(package: str) -> bool:
+    """Whether a package is found in the working directory alone, where a project of this name may be written anew."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        return False
+    places = [spec.origin, *(spec.submodule_search_locations or ())]
+    here = os.getcwd() + os.sep
+    return all(place is None or os.path.abspath(place).startswith(here) for place in places)
 
 
 def project_files(names: ProjectNames, nitro_version: str) -> dict[str, str]:

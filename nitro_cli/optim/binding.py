@@ -11,11 +11,11 @@ import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
 from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_array
-from nitro_cli.optim.gradient_rules import GradRule, checked_rule, rule_fields
+from nitro_cli.optim.gradient_rules import GradRule, SingleGrad, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
 from nitro_cli.optim.group_rule import GroupRule, check_answered, group_rule
 from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
-from nitro_cli.optim.layout import ParamLayout
+from nitro_cli.optim.layout import DEFAULT_GROUP, ParamLayout
 from nitro_cli.optim.placed_rule import PlacedRule, RuleValues, called, check_read, takes_values
 from nitro_cli.optim.plateau import Plateau, PlateauCounters
 from nitro_cli.optim.schedule_keys import Binding, KeySpace, candidate_names, flat_schedules, resolve_keys
@@ -24,6 +24,7 @@ from nitro_cli.optim.value_source import ValueSource, resolve_schedule
 __all__ = [
     "anchor_name",
     "bind",
+    "check_schedule_keys",
     "device_column",
     "device_space",
     "ema_columns",
@@ -100,6 +101,23 @@ def bind(
         plateaus=plateaus,
         total_steps=total_steps,
     )
+
+
+def check_schedule_keys(e: Any, schedules: Mapping[str, Any]) -> None:
+    """Check the keys of schedules as far as that needs no parameters.
+
+    Where hooks make the optimizer, its groups or its gradients, only keys of the space `device` can be told.
+
+    Raises:
+        ScheduleError: as `resolve_keys`.
+    """
+    hooks, entries = HookTable(e), flat_schedules(schedules)
+    rules: dict[str, GroupRule] = {}
+    if any(hooks.has(hook) for hook in ("optimizer", "param_group", "grad_rule", "train_step")):
+        entries = {key: entry for key, entry in entries.items() if key.startswith("device.")}
+    else:
+        rules = {DEFAULT_GROUP: group_rule(e, DEFAULT_GROUP, (), candidate_names(entries, DEFAULT_GROUP))}
+    resolve_keys(list(entries), _key_space(e, rules, SingleGrad(), binds=False))
 
 
 def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule, *, binds: bool) -> KeySpace:

@@ -29,7 +29,7 @@ with lazy_names(__name__):
     )
     from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
     from nitro_cli.registry.problems import PresetProblem
-    from nitro_cli.registry.recorded import found_by_record, relative_source
+    from nitro_cli.registry.recorded import code_to_name, found_by_record, relative_source
     from nitro_cli.registry.recorded_logger import check_logger_stays_inside
     from nitro_cli.registry.resolution import Project, from_preset, resolve, resolved_of
     from nitro_cli.registry.resolved import Resolved

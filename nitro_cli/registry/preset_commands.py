@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from nitro_cli.errors import ConfigError, NitroError, PresetError, nearest
-from nitro_cli.experiment import NO_DEFAULT, config_metadata, same_content, type_text
+from nitro_cli.experiment import NO_DEFAULT, check_configuration, config_metadata, same_content, type_text
 from nitro_cli.registry.discovery import ExperimentRef, list_experiments
 from nitro_cli.registry.layers import SCHEDULES
 from nitro_cli.registry.origins import Origin, OriginKind
@@ -62,13 +62,18 @@ class PresetDifference:
     right_origin: Origin | None
 
 
-def check_presets(refs: Iterable[ExperimentRef] | None = None, cwd: Path | None = None) -> list[PresetProblem]:
-    """Validate every preset of every experiment.
+def check_presets(
+    refs: Iterable[ExperimentRef] | None = None,
+    cwd: Path | None = None,
+    further: Callable[[Resolved], None] = lambda resolved: None,
+) -> list[PresetProblem]:
+    """Validate every preset of every experiment, by all that can be told without data.
 
     Args:
         refs: the experiments; all that are found when None, and then a folder of the working directory's `presets/`
             that no experiment owns is a problem too.
         cwd: the working directory.
+        further: what else to check of a preset that fits; it raises ConfigError.
 
     Returns:
         All problems; none when every preset fits. An experiment that cannot be imported is one.
@@ -84,7 +89,7 @@ def check_presets(refs: Iterable[ExperimentRef] | None = None, cwd: Path | None 
             problems.append(PresetProblem(ref.name, "", ref.file, None, "", f"the experiment cannot be loaded: {why}"))
             continue
         for name in list_presets(ref, cwd):
-            problems += _problems_of(ref, name, cwd)
+            problems += _problems_of(ref, name, cwd) or _unusable(ref, name, cwd, further)
     if everything:
         problems += _orphans(refs, cwd or Path.cwd())
     return list(dict.fromkeys(problems))
@@ -97,6 +102,20 @@ def _problems_of(ref: ExperimentRef, name: str, cwd: Path | None) -> list[Preset
     except PresetError as problem:  # a file of the chain is not TOML
         return [PresetProblem(ref.name, name, path, None, "", f"{problem.what}: {problem.why}")]
     return [_preset_problem(ref, name, path, problem) for problem in found]
+
+
+def _unusable(
+    ref: ExperimentRef, name: str, cwd: Path | None, further: Callable[[Resolved], None]
+) -> list[PresetProblem]:
+    """Why a preset whose values fit their fields would be refused by setup."""
+    try:
+        resolved = resolve(ref, name, env={}, project=None, cwd=cwd)
+        check_configuration(resolved.experiment)
+        further(resolved)
+    except ConfigError as problem:
+        message = problem.what if problem.why is None else f"{problem.what}: {problem.why}"
+        return [PresetProblem(ref.name, name, preset_path(ref, name, cwd), None, "", message, problem.nearest)]
+    return []
 
 
 def _preset_problem(ref: ExperimentRef, name: str, path: Path, problem: WrittenProblem) -> PresetProblem:

@@ -26,9 +26,17 @@ from nitro_cli.registry.importing import (
     split_import_path,
 )
 from nitro_cli.registry.plugins import normalized
+from nitro_cli.registry.toml_text import read_toml
 from nitro_cli.text import read_regular
 
-__all__ = ["experiment_table", "found_by_record", "named_experiment", "recorded_experiment", "relative_source"]
+__all__ = [
+    "code_to_name",
+    "experiment_table",
+    "found_by_record",
+    "named_experiment",
+    "recorded_experiment",
+    "relative_source",
+]
 
 
 def relative_source(cls: type[Any]) -> str:
@@ -83,6 +91,23 @@ def found_by_record(cls: type[Any]) -> bool:
             return False
     # What this process has imported, the next one has not.
     return ref.source != "class" and ref.import_path == import_path_of(cls)
+
+
+def code_to_name(config: Path) -> str | None:
+    """What a person must name as the code of a run, `path/to/file.py:Class`; None where it is found from here.
+
+    Raises:
+        ConfigError, IntegrityError: the run's configuration cannot be read, or names no experiment.
+    """
+    table = read_toml(config, follow=False).data.get("experiment") or {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NitroWarning)
+        try:
+            recorded_experiment(table, config)
+        except ExperimentNotFoundError:
+            source = table.get("source")
+            return _shown_code(str(table["name"]), source if isinstance(source, str) else None)
+    return None
 
 
 def named_experiment(text: str) -> ExperimentRef:
@@ -251,10 +276,7 @@ def _not_found(
     local, plugins = offered(Path.cwd())
     names = [ref.name for ref in (*local, *plugins) if ref.error is None]
     install = f"install {owner} if you know it, or " if owner else ""
-    known = source if source and not (session or inside or os.path.isabs(source)) else None
-    file, declared, is_file = split_import_path(known) if known else ("file.py", name, True)
-    # A file that the record names is not here, or does not declare the class here.
-    shown = f"path/to/{os.path.basename(file)}:{declared or name}" if is_file else known
+    shown = _shown_code(name, None if session or inside else source)
     save = f"save the class in a file of {LOCAL_FOLDER}/, or " if session else ""
     return ExperimentNotFoundError(
         f"there is no experiment {name} here",
@@ -263,3 +285,10 @@ def _not_found(
         nearest=nearest(name, names),
         fix=f"{install}{save}name its code: --experiment {shown}",
     )
+
+
+def _shown_code(name: str, source: str | None) -> str:
+    """How `--experiment` is written for code that is not found: its file lies elsewhere, or declares no such class."""
+    known = source if source and not (os.path.isabs(source) or source.startswith("__main__:")) else None
+    file, declared, is_file = split_import_path(known) if known else ("file.py", name, True)
+    return known if known and not is_file else f"path/to/{os.path.basename(file)}:{declared or name}"

@@ -12,36 +12,13 @@ from nitro_cli.experiment import (
     Average,
     Best,
     Checkpointer,
-    EarlyStopping,
-    Experiment,
     Last,
-    Monitor,
     own_store,
     parse_selector,
 )
 from nitro_cli.run.parts import Parts
 
-__all__ = ["check_followers", "check_rules", "restored_at_the_end"]
-
-
-def check_followers(e: Experiment, monitor: Monitor | None) -> None:
-    """Refuse a rule that would follow a monitor that is not there.
-
-    Raises:
-        ConfigError: names the rules.
-    """
-    followers = []
-    if isinstance(e.checkpointer, Checkpointer) and e.checkpointer.metric is None:
-        followers += ["the checkpointer"] * any(isinstance(s, Best) for s in e.checkpointer.keep)
-    if isinstance(e.early_stop, EarlyStopping) and e.early_stop.metric is None:
-        followers.append("early stopping")
-    if monitor is None and followers:
-        raise ConfigError(
-            f"{' and '.join(followers)} would follow the monitor, and there is none",
-            where=type(e).__name__,
-            why="the experiment has metrics of its own, so nothing says which of them the run is judged by",
-            fix='set monitor = ("<metric>", "max") or "min", or eval_loss = true to be judged by the loss',
-        )
+__all__ = ["check_rules", "restored_at_the_end"]
 
 
 def restored_at_the_end(restore_best: Any) -> bool | Average:

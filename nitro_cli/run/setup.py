@@ -19,9 +19,7 @@ from nitro_cli.errors import ConfigError, HookError, warn
 from nitro_cli.experiment import (
     FieldKind,
     HookTable,
-    check_graphconst,
-    check_hooks,
-    check_knob_kinds,
+    check_configuration,
     device_array,
     fields_of_kind,
     graphconst_fingerprint,
@@ -41,7 +39,7 @@ from nitro_cli.run.parts import Parts, hook_residency
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import restore_source
 from nitro_cli.run.resumed_data import check_resumed_data
-from nitro_cli.run.run_rules import check_followers, check_rules
+from nitro_cli.run.run_rules import check_rules
 from nitro_cli.run.start import Start
 from nitro_cli.text import path_text
 
@@ -92,28 +90,16 @@ def build_parts(resolved: Resolved, start: Start, step: Step, compiling: Compili
 
 def _check_configuration(resolved: Resolved, start: Start) -> Parts:
     e = resolved.experiment
-    cls = type(e)
-    hooks = HookTable(e)
-    check_hooks(hooks, e)
-    check_knob_kinds(cls)
-    check_graphconst(e)
-    monitor = monitor_of(e)
-    check_followers(e, monitor)
-    if hooks.manual(e) and e.accum > 1:
-        raise ConfigError(
-            f"accum = {e.accum} with a `train_step` of the experiment's own",
-            why="the hook takes one batch and does the whole optimizer step",
-            fix="set accum = 1 and accumulate inside train_step",
-        )
+    check_configuration(e)
     seed = e.seed
     source = start.source
-    resumed = source.resumed if source is not None else None
-    if resumed is not None:
-        held = resumed.seed
+    if source is not None and source.kind == "resume":
+        held = source.record.meta["seed"]
         if held != seed:
             warn(f"the seed is the checkpoint's, {held}, not {seed}: a resume continues the same random sequences")
         seed = held
-    return Parts(resolved=resolved, hooks=hooks, report=SetupReport(), monitor=monitor, seed=seed, source=source)
+    monitor = monitor_of(e)
+    return Parts(resolved=resolved, hooks=HookTable(e), report=SetupReport(), monitor=monitor, seed=seed, source=source)
 
 
 def _seed_host(seed: int) -> None:
@@ -242,7 +228,7 @@ def _set_horizon(parts: Parts) -> None:
     """
     e, train = parts.experiment, parts.splits.get("train")
     if train is None:
-        parts.total_steps = (parts.source.record.meta.total_steps or 0) if parts.source is not None else 0
+        parts.total_steps = int(parts.source.record.meta.get("total_steps", 0)) if parts.source is not None else 0
         return
     per_epoch = train.batches // e.accum
     parts.total_steps = e.max_epochs * per_epoch
@@ -294,10 +280,13 @@ def _tell_horizon(
     parts: Parts, bound: Callable[..., Hyper], words: Mapping[str, Any], held: Mapping[str, Any] | None
 ) -> None:
     """A resume over another horizon recomputes the whole curve: say where it jumps."""
-    meta = parts.source.resumed if parts.source is not None else None
-    if meta is None or "train" not in parts.splits or meta.total_steps == parts.total_steps:
+    source = parts.source
+    if source is None or source.kind != "resume" or "train" not in parts.splits:
         return
-    before = bound(**{**words, "total_steps": meta.total_steps})
+    meta = source.record.meta
+    if meta["total_steps"] == parts.total_steps:
+        return
+    before = bound(**{**words, "total_steps": meta["total_steps"]})
     if held is not None:
         before.load_state(held)
     for sentence in horizon_jump(before, parts.hyper, parts.step):
@@ -309,7 +298,7 @@ def _held_schedules(parts: Parts) -> Mapping[str, Any] | None:
     source = parts.source
     if source is None or (source.kind != "resume" and "train" in parts.splits):
         return None
-    return source.record.meta.rules.schedules
+    return source.record.meta.get("rules", {}).get("schedules") or None
 
 
 def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:

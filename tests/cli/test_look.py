@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nitro_cli.checkpoints import RecordMeta, RunStore
+from nitro_cli.checkpoints import RunStore
 from nitro_cli.experiment import Checkpointer, Last
 
 
@@ -194,7 +194,7 @@ def ahead(monkeypatch, root, days):
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: real() + days * 86400)
         store = RunStore.create(root, experiment="m:Probe", checkpointer=Checkpointer(keep=(Last(1),)))
-        store.save(RecordMeta(), {"params/w": 1}, epoch=1, step=1, name="e1", final=True)
+        store.save({}, {"params/w": 1}, epoch=1, step=1, name="e1", final=True)
         store.set_status("completed")
         store.close()
     (store.path / "history.jsonl").write_text('{"epoch":1,"step":1,"loss":0.5}\n')
@@ -232,3 +232,10 @@ def test_an_average_is_not_written_through_a_link(trained, nitro, nitro_json):
     (trained / "runs" / "Probe" / nitro_json("runs")["runs"][0]["id"] / "averages").symlink_to(trained / "elsewhere")
     assert nitro("average", "runs/Probe", "--select", "last(2)").exit_code == 5
     assert not list((trained / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("columns", ["0", "000", "-3", "wide"])
+def test_a_width_that_is_none_hides_nothing(trained, nitro, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert "completed" in nitro("runs").stdout
+    assert "train_loss" in nitro("history", "runs/Probe").stdout

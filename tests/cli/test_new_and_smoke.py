@@ -1,5 +1,6 @@
 """A new project works as it is written; smoke takes experiments through everything."""
 
+import re
 import tomllib
 
 import pytest
@@ -20,6 +21,28 @@ from nitro_cli.errors import ConfigError
 def test_the_names_of_a_project_follow_from_one(given, names):
     made = ProjectNames.of(given)
     assert (made.distribution, made.package, made.experiment) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("numpy", "a package numpy is installed"),
+        ("Num-Py", None),
+        ("json", "Python's own library"),
+        ("nitro-cli", "a package nitro_cli is installed"),
+        ("jax-nitro", "jax-nitro .* is installed"),
+        ("match", "a word of Python"),
+        ("tests", "tests"),
+    ],
+)
+def test_a_name_that_would_hide_or_replace_what_is_installed_is_refused_with_the_reason(nitro, tmp_path, name, why):
+    result = nitro("new", name)
+    if why is None:
+        assert result.exit_code == 0
+        return
+    assert result.exit_code == 2
+    assert re.search(why, result.stderr)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["", "1a", "class", "a/b", "ü", "-"])
@@ -53,7 +76,7 @@ def test_smoke_takes_every_preset_through_the_real_path(probe, nitro_json):
     assert list(steps) == ["train", "resume", "evaluate", "average", "reload", "export"]
     assert steps["train"].startswith("stopped by SIGTERM")
     assert steps["resume"].startswith("completed at epoch 2, step 4")
-    assert steps["export"].startswith("skipped")
+    assert steps["export"] == "bundle with outputs"
     assert not (probe / "runs").exists()
 
 

@@ -68,3 +68,17 @@ def test_the_next_commands_of_code_outside_the_working_directory_name_it_and_go_
     lost = nitro("resume", "r2", "--max-epochs", "9")
     assert lost.exit_code == 3
     assert "--experiment path/to/probe.py:Probe" in lost.stderr
+
+
+def test_the_next_command_after_an_average_says_that_code_outside_the_working_directory_must_be_named(
+    probe: Path, nitro: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (probe / "there").mkdir()
+    monkeypatch.chdir(probe / "there")
+    assert nitro("train", "../experiments/probe.py:Probe", "--max-epochs", "1", "--run-dir", "r").exit_code == 0
+    told = nitro("average", "r", "--select", "last(1)").stderr.partition("next:")[2].split()
+    assert told[-2:] == ["--experiment", "path/to/probe.py:Probe"]
+    told[-1] = "../experiments/probe.py:Probe"
+    assert nitro(*told[1:]).exit_code == 0
+    monkeypatch.chdir(probe)
+    assert "--experiment" not in nitro("average", "there/r", "--select", "last(1)", "--save", "mean").stderr

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def test_list_finds_experiments_and_presets_without_importing_anything(probe, process):
     (probe / "experiments" / "broken.py").write_text("class Broken(:\n")
@@ -70,6 +72,29 @@ def test_presets_check_reports_every_problem_with_file_and_line(probe, nitro, ni
     result = nitro("presets", "check", "Probe")
     assert result.exit_code == 2
     assert "bad.toml:2" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("preset", "told"),
+    [
+        ('[fields]\nmonitor = ["mse", "min"]\n', None),
+        ('[fields]\nearly_stop = { patience = 2 }\nmonitor = ["mse", "min"]\n', None),
+        ('unset = ["monitor"]\n[fields]\nearly_stop = { patience = 2 }\n', "would follow the monitor"),
+        ('[schedules]\nnoise = { kind = "linear", init_value = 1.0, end_value = 0.0 }\n', None),
+        ('[schedules]\nwidth = { kind = "linear", init_value = 1.0, end_value = 0.0 }\n', "GraphConst"),
+        ('[schedules]\nlearning_rat = { kind = "linear", init_value = 1.0, end_value = 0.0 }\n', "learning_rat"),
+    ],
+)
+def test_presets_check_refuses_what_training_would_refuse_before_it_has_data(probe, nitro, preset, told):
+    (probe / "presets" / "Probe" / "tried.toml").write_text(preset)
+    checked = nitro("presets", "check", "Probe")
+    trained = nitro("train", "Probe", "--preset", "tried", "--dry-run")
+    assert (checked.exit_code, trained.exit_code) == ((0, 0) if told is None else (2, 2)), (
+        checked.output + trained.output
+    )
+    if told is not None:
+        assert told in checked.stdout
+        assert "tried.toml" in checked.stdout
 
 
 def test_presets_show_and_diff(probe, nitro_json):

@@ -22,7 +22,23 @@ from nitro_cli.registry import (
 )
 
 
-class Net(Experiment):
+class Whole(Experiment):
+    """The hooks that an experiment must have."""
+
+    def build_data(self, dist):
+        return {}
+
+    def build_model(self, rng):
+        return None, {}, {}
+
+    def forward(self, model, params, state):
+        return 0.0, state
+
+    def loss(self, outputs):
+        return outputs
+
+
+class Net(Whole):
     width: GraphConst[int] = 64
     """The width of the hidden layer."""
 
@@ -31,7 +47,7 @@ class Net(Experiment):
     own: Any = None
 
 
-class Needs(Experiment):
+class Needs(Whole):
     size: int
 
 

@@ -14,7 +14,7 @@ from nitro_cli.cli.options import ExperimentCode, RunChoice, RunDir
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.run_places import FoundRun, find_run
-from nitro_cli.errors import ConfigError, ExitCode, IntegrityError
+from nitro_cli.errors import ConfigError, ExitCode, IntegrityError, NitroError
 from nitro_cli.text import user_path
 
 __all__ = ["run"]
@@ -59,21 +59,31 @@ def run(
     name = _file_name(str(picked.selector), load_ema)
     target = user_path(save) if save is not None else _own_place(place, name)
     record = average_checkpoints(place.root, place.id, picked, save=target, ema=load_ema)
-    facts = record.meta.averaged_from
-    assert facts is not None
+    facts = record.meta["averaged_from"]
     metrics = _evaluated(output, target, evaluate, experiment) if evaluate is not None else None
     if output.json:
         more = {} if metrics is None else {"split": evaluate, "metrics": metrics}
-        output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts.as_json(), **more)
+        output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts, **more)
         return ExitCode.OK
     output.line(str(target))
-    epochs = ", ".join(str(epoch) for epoch in facts.epochs)
-    output.note(f"the mean of {len(facts.epochs)} checkpoints of run {place.id}: epochs {epochs}")
+    epochs = ", ".join(str(epoch) for epoch in facts["epochs"])
+    output.note(f"the mean of {len(facts['epochs'])} checkpoints of run {place.id}: epochs {epochs}")
     splits = _splits(place)
     if metrics is None and {"test", "val"} & splits:
-        words = shlex.quote(str(target)) + (f" --experiment {shlex.quote(experiment)}" if experiment else "")
+        code = experiment or _code_to_name(place)
+        words = shlex.quote(str(target)) + (f" --experiment {shlex.quote(code)}" if code else "")
         output.note(f"next:\n  nitro {'evaluate' if 'test' in splits else 'validate'} {words}")
     return ExitCode.OK
+
+
+def _code_to_name(place: FoundRun) -> str | None:
+    """What the next command must name as the run's code, which averaging does not need; None where it finds it."""
+    from nitro_cli.registry import code_to_name
+
+    try:
+        return code_to_name(place.config)
+    except NitroError:  # a configuration that cannot be read: the next command says it
+        return None
 
 
 def _splits(place: FoundRun) -> set[str]:

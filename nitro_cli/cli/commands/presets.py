@@ -13,6 +13,7 @@ from nitro_cli.cli.render.fields import plain_value
 from nitro_cli.cli.render.tables import table, value_text
 from nitro_cli.errors import ExitCode
 from nitro_cli.registry import (
+    Resolved,
     check_presets,
     diff_presets,
     find_experiment,
@@ -36,9 +37,12 @@ def check(
         typer.Argument(metavar="EXP", help="Experiments; all found by default.", autocompletion=completion.experiments),
     ] = None,
 ) -> int:
-    """Validate every preset of every experiment found. Made for CI: the exit code is 2 when one does not fit."""
+    """Check every preset of every experiment found, by all that needs no data.
+
+    Made for CI: the exit code is 2 when one does not fit.
+    """
     refs = [find_experiment(name) for name in experiments] if experiments else None
-    problems = check_presets(refs)
+    problems = check_presets(refs, further=_check_schedules)
     checked = refs if refs is not None else list_experiments()
     count = sum(len(list_presets(ref)) for ref in checked)
     if output.json:
@@ -55,6 +59,13 @@ def check(
             output.line(str(problem))
         output.note(f"{count} presets of {len(checked)} experiments, {len(problems) or 'no'} problems")
     return ExitCode.USAGE if problems else ExitCode.OK
+
+
+def _check_schedules(resolved: Resolved) -> None:
+    if resolved.schedules is not None:
+        from nitro_cli.optim import check_schedule_keys
+
+        check_schedule_keys(resolved.experiment, resolved.schedules)
 
 
 def show(output: Output, experiment: ExperimentName, preset: PresetName) -> int:
