@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nitro_cli import EMA, ArrayBatches, Checkpointer, Device, Dist, Experiment, GraphConst, Mean, Sum, linear
+from nitro_cli import EMA, ArrayBatches, Checkpointer, Device, Dist, Experiment, GraphConst, Mean, Sum
+from nitro_cli.optim import linear
 
 __all__ = ["BlobGAN"]
 

@@ -13,7 +13,6 @@ import numpy as np
 from nitro_cli import (
     ArrayBatches,
     Checkpointer,
-    ConfigError,
     Device,
     Dist,
     EarlyStopping,
@@ -23,8 +22,9 @@ from nitro_cli import (
     Mean,
     Sum,
     default_no_decay,
-    one_cycle,
 )
+from nitro_cli.errors import ConfigError
+from nitro_cli.optim import one_cycle
 
 from .idx import read_idx
 

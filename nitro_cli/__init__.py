@@ -1,5 +1,7 @@
 """nitro: an experiment runner with a preset registry, on a JAX training framework.
 
+Errors are in `nitro_cli.errors`, schedules and gradient rules in `nitro_cli.optim`, trackers in `nitro_cli.tracking`.
+
 Public names are resolved on first use, so that importing the package loads neither JAX nor anything else heavy.
 """
 
@@ -40,7 +42,18 @@ def _reporter() -> Any:
     return importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts()
 
 
-with lazy_names(__name__, _connect):
+def _moved(name: str) -> Any:
+    """A name of a room that was offered here too."""
+    for room in ("errors", "optim", "tracking"):
+        module = importlib.import_module(f"nitro_cli.{room}")
+        if name in module.__all__:
+            warnings = importlib.import_module("warnings")
+            warnings.warn(f"import {name} from nitro_cli.{room}", DeprecationWarning, stacklevel=3)
+            return getattr(module, name)
+    return None
+
+
+with lazy_names(__name__, _connect, _moved):
     from nitro_cli.checkpoints import (
         CheckpointRecord as CheckpointRecord,
         average_checkpoints as average_checkpoints,
@@ -60,17 +73,8 @@ with lazy_names(__name__, _connect):
         setup_distributed as setup_distributed,
     )
     from nitro_cli.errors import (
-        ConfigError as ConfigError,
-        DataError as DataError,
-        DivergenceError as DivergenceError,
-        ExitCode as ExitCode,
-        HookError as HookError,
-        IncompatibleError as IncompatibleError,
-        IntegrityError as IntegrityError,
         NitroError as NitroError,
         NitroWarning as NitroWarning,
-        NotFoundError as NotFoundError,
-        ProcessLostError as ProcessLostError,
     )
     from nitro_cli.experiment import (
         EMA as EMA,
@@ -85,15 +89,9 @@ with lazy_names(__name__, _connect):
         Experiment as Experiment,
         GraphConst as GraphConst,
         Host as Host,
-        JSONLogger as JSONLogger,
         Last as Last,
-        MLflowLogger as MLflowLogger,
         Private as Private,
         Selector as Selector,
-        Tee as Tee,
-        TensorBoardLogger as TensorBoardLogger,
-        TrackioLogger as TrackioLogger,
-        WandbLogger as WandbLogger,
         compile_view as compile_view,
         config_metadata as config_metadata,
         default_no_decay as default_no_decay,
@@ -112,23 +110,6 @@ with lazy_names(__name__, _connect):
         Mean as Mean,
         Min as Min,
         Sum as Sum,
-    )
-    from nitro_cli.optim import (
-        ASAM as ASAM,
-        SAM as SAM,
-        PerturbRule as PerturbRule,
-        Plateau as Plateau,
-        SingleGrad as SingleGrad,
-        constant as constant,
-        cosine as cosine,
-        decay as decay,
-        exponential as exponential,
-        inverse_sqrt as inverse_sqrt,
-        linear as linear,
-        one_cycle as one_cycle,
-        piecewise as piecewise,
-        polynomial as polynomial,
-        warmup_cosine as warmup_cosine,
     )
     from nitro_cli.programs import (
         cache_reset as cache_reset,

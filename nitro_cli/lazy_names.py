@@ -26,12 +26,19 @@ class lazy_names:
     Args:
         package: its `__name__`. No name of the block may be that of a module in it: importing that would hide it.
         loaded: called as `loaded(name, module)` once a name is loaded, before it is handed out.
+        elsewhere: finds a name that the block does not have, as `elsewhere(name)`; None where it finds none.
     """
 
-    def __init__(self, package: str, loaded: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self,
+        package: str,
+        loaded: Callable[[str, str], None] | None = None,
+        elsewhere: Callable[[str], Any] | None = None,
+    ) -> None:
         self._package = package
         self._scope = vars(sys.modules[package])
         self._loaded = loaded
+        self._elsewhere = elsewhere
         self._homes: dict[str, _Later] = {}
 
     def __enter__(self) -> None:
@@ -54,7 +61,11 @@ class lazy_names:
     def _find(self, name: str) -> Any:
         later = self._homes.get(name)
         if later is None:
-            raise AttributeError(f"module {self._package!r} has no attribute {name!r}")
+            found = None if self._elsewhere is None or name.startswith("_") else self._elsewhere(name)
+            if found is None:
+                raise AttributeError(f"module {self._package!r} has no attribute {name!r}")
+            self._scope[name] = found
+            return found
         value = getattr(importlib.import_module(later.module), later.name)
         if self._loaded is not None:
             self._loaded(name, later.module)

@@ -1,12 +1,23 @@
-"""What holds of nitro's own source: a word has one meaning."""
+"""What holds of nitro's own source: what it offers by name, and that a word has one meaning."""
 
 import ast
+import importlib
 from collections import defaultdict
 from pathlib import Path
+
+import pytest
 
 import nitro_cli
 
 HOUSE = Path(nitro_cli.__file__).parent
+NAMES = """
+    __version__ ArrayBatches Average Best BundleError CheckpointRecord Checkpointer Concat Device Dist EMA
+    EarlyStopping Epochs Every Experiment ExportSpec GraphConst History Host Last Max Mean Min NO_DEFAULT Nitro
+    NitroError NitroWarning NoPrefetch Prefetch Private Selector Sum average_checkpoints cache_reset cache_stats
+    check_batch_at checkpoint_info compile_view config_metadata default_no_decay dry_run export_provenance load_bundle
+    load_checkpoint profile progress_counter progress_note read_manifest register_phase_monitor runs
+    set_progress_reporter setup_devices setup_distributed train unregister_phase_monitor
+"""
 COMMANDS = HOUSE / "cli" / "commands"
 MODULES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(HOUSE.rglob("*.py"))}
 
@@ -35,3 +46,22 @@ def test_no_class_function_or_constant_has_the_name_of_another():
             for name in defined_in(module):
                 places[name].add(path.relative_to(HOUSE).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_nitro_offers_these_names_and_at_most_sixty():
+    assert sorted(nitro_cli.__all__) == sorted(NAMES.split())
+    assert len(nitro_cli.__all__) <= 60
+    assert all(hasattr(nitro_cli, name) for name in nitro_cli.__all__)
+
+
+@pytest.mark.parametrize(("name", "room"), [("DivergenceError", "errors"), ("one_cycle", "optim"), ("Tee", "tracking")])
+def test_a_name_that_moved_to_its_room_is_found_with_a_word_about_it(name, room):
+    vars(nitro_cli).pop(name, None)
+    with pytest.warns(DeprecationWarning, match=f"import {name} from nitro_cli.{room}"):
+        found = getattr(nitro_cli, name)
+    assert found is getattr(importlib.import_module(f"nitro_cli.{room}"), name)
+
+
+def test_a_name_that_is_nowhere_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'nitro_cli' has no attribute 'Missing'"):
+        _ = nitro_cli.Missing

@@ -14,7 +14,7 @@ with lazy_names(__name__):
     from nitro_cli.checkpoints.disk import check_disk, disk_need
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
-    from nitro_cli.checkpoints.json_text import encode_value, plain_meta
+    from nitro_cli.checkpoints.json_text import encode_value
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import load_manifest, read_manifest
@@ -24,12 +24,23 @@ with lazy_names(__name__):
     from nitro_cli.checkpoints.rebuilding import rescan
     from nitro_cli.checkpoints.reconcile import unlisted_runs, warn_about_unlisted
     from nitro_cli.checkpoints.record import CheckpointRecord, load_checkpoint, read_record, verify_record, write_record
+    from nitro_cli.checkpoints.record_meta import (
+        AveragedFrom,
+        EpochLoss,
+        LoggerFacts,
+        RecordedClass,
+        RecordedField,
+        RecordMeta,
+        ResumeMeta,
+        RuleStates,
+        SourceOfWeights,
+    )
     from nitro_cli.checkpoints.record_metadata import (
         RecordInfo,
-        check_meta,
         check_stop_counters,
         checkpoint_info,
         record_info,
+        resume_meta,
     )
     from nitro_cli.checkpoints.recorded_history import run_history
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef

@@ -13,6 +13,7 @@ from .differences import tree_difference
 from .leaves import LeafSpec, dtype_of
 from .locks import run_is_locked
 from .record import CheckpointRecord, read_record, write_record
+from .record_meta import AveragedFrom
 from .record_metadata import record_info
 from .references import AverageRef
 from .sources import resolve_source
@@ -40,7 +41,7 @@ def average(refs: AverageRef, *, ema: bool = False) -> CheckpointRecord:
 
     Returns:
         A record with the averaged `params/...`, and `state/...`, `extra/...` and metadata of the checkpoint that
-        `refs.state` names; `meta["averaged_from"]` says what was averaged. It has no optimizer state.
+        `refs.state` names; `meta.averaged_from` says what was averaged. It has no optimizer state.
 
     Raises:
         IncompatibleError: the trees differ; the first leaves are named with both sides. Or `ema`, and a checkpoint
@@ -57,17 +58,18 @@ def average(refs: AverageRef, *, ema: bool = False) -> CheckpointRecord:
     # The mean of EMAs, which are kept in float32, are weights of the model's precision.
     weights = {path: "params/" + path.removeprefix(prefix) for path in sums}
     params = {name: _mean(sums[path], len(refs.refs), dtypes.get(name, dtypes[path])) for path, name in weights.items()}
-    meta = {**base.meta, "metrics": {}}  # nobody has evaluated the mean
-    meta["averaged_from"] = {
-        "spec": str(refs.average),
-        "run": refs.run,
-        "directory": refs.root.absolute().name,
-        "files": [ref.entry.path if ref.entry else ref.path.name for ref in refs.refs],
-        "epochs": [ref.epoch for ref in refs.refs],
-        "steps": [ref.step for ref in refs.refs],
-        "state": refs.state.entry.path if refs.state.entry else refs.state.path.name,
-        "weights": "ema" if ema else "raw",
-    }
+    averaged_from = AveragedFrom(
+        spec=str(refs.average),
+        run=refs.run,
+        directory=refs.root.absolute().name,
+        files=[ref.entry.path if ref.entry else ref.path.name for ref in refs.refs],
+        epochs=[ref.epoch for ref in refs.refs],
+        steps=[ref.step for ref in refs.refs],
+        state=refs.state.entry.path if refs.state.entry else refs.state.path.name,
+        weights="ema" if ema else "raw",
+    )
+    # Nobody has evaluated the mean.
+    meta = base.meta.model_copy(update={"metrics": {}, "averaged_from": averaged_from})
     return CheckpointRecord(meta, {**params, **base.arrays})
 
 

@@ -1,7 +1,6 @@
 """What the JSON documents of a run directory may hold: one strict schema each, in front of every reader.
 
-`RecordMeta` says what a record tells beside its arrays. A value that does not fit is an IntegrityError that names the
-file and the place, whoever wrote the file.
+A value that does not fit is an IntegrityError that names the file and the place, whoever wrote the file.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from nitro_cli.experiment import Mode
-from nitro_cli.metrics.row_document import HistoryRow
 from nitro_cli.text.documents import Count, Document, Name, Number
 
 from .entries import Manifest, ManifestEntry, RunInfo
@@ -28,11 +26,8 @@ __all__ = [
     "ManifestDocument",
     "RecordDocument",
     "RecordEntry",
-    "RecordMeta",
-    "ResumeMeta",
     "RunDocument",
     "RunFacts",
-    "StopCounters",
 ]
 
 _STORE = re.compile(r"arrays(-[0-9]{1,6})?")
@@ -243,156 +238,6 @@ class RecordDocument(Document):
     versions: dict[Name, Name]
     written: Time
     entry: dict[Name, Any]
-    meta: dict[str, Any]
+    meta: Any
     leaves: dict[Name, LeafDocument]
     files: dict[Annotated[Name, _path(relative_problem)], _FileDocument]
-
-
-class _RecordedExperiment(Document):
-    name: Name | None = None
-    import_: Name | None = Field(None, alias="import")
-
-
-class _EpochLoss(Document):
-    sum: float
-    count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class _BatchField(Document):
-    dtype: Name
-    shape: Annotated[list[Count | None], Field(max_length=_MOST_AXES)]
-
-
-class _SplitFacts(Document):
-    model_config = ConfigDict(extra="allow")
-
-    rows: Count | None = None
-    batch_size: Count | None = None
-    batches: Count | None = None
-    order: Name | None = None
-    first_batch: Name | None = None
-
-
-class _LoggerFacts(Document):
-    type: Name | None
-    state: Any
-
-
-class _AveragedFrom(Document):
-    spec: Name
-    run: Name
-    directory: Name = ""
-    files: list[Name] = Field(default_factory=list)
-    epochs: list[Count]
-    steps: list[Count] = Field(default_factory=list)
-    state: Name | None = None
-    weights: Name = "raw"
-
-
-class _Plateau(Document):
-    metric: Name
-    mode: Mode
-    scale: Number
-    best: float | None
-    bad_epochs: Count
-    cooldown_left: Count
-    reductions: Count = 0
-
-
-class _Schedules(Document):
-    plateaus: dict[Name, _Plateau] = Field(default_factory=dict)
-
-
-class _Rules(Document):
-    early_stop: Any = None
-    schedules: _Schedules | None = None
-
-
-class StopCounters(Document):
-    """The counters of nitro's own early stopping; a stop rule of one's own keeps what it likes."""
-
-    metric: Name
-    mode: Mode
-    best: float | None
-    wait: Count
-
-
-class _SourceOfWeights(Document):
-    path: Name | None = None
-    text: Name
-    ema: bool
-
-
-class RecordMeta(Document):
-    """What a record says beside its arrays; all of it may be missing in a record that is not for resuming.
-
-    Attributes:
-        experiment: name and import path of the class.
-        fields: field values by kind and name.
-        config: the text of config.toml.
-        graphconst, graphconst_sha256: text and content digest of the GraphConst fields.
-        preset, seed: of the run.
-        epoch, step, position: the epoch in progress or just ended, optimizer steps, micro-batches consumed in it.
-        epoch_closed: whether the epoch has ended.
-        stream_state: where the train stream stands.
-        epoch_loss: sum and count of the epoch's losses so far.
-        batches, batch_fields, accum, steps_per_dispatch, total_steps: how the run is fed and how far it goes.
-        data: what each split is, by which a resume knows whether it goes on over the same rows.
-        log_bytes: lengths of the files of lines, by name.
-        derived: values of `derive`; null where an array holds it.
-        metrics: the epoch's scalars.
-        history: the rows so far, as `encode_row` gives them.
-        rules: counters of the stop rule and of schedules.
-        logger: type and state of the logger.
-        anchors, w0: checksums of decay anchors, and where the initial weights came from.
-        stop_reason: why the run ended here, if it did.
-        averaged_from: what it is the mean of.
-        versions: of Python and packages.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    experiment: _RecordedExperiment | None = None
-    fields_: dict[str, dict[str, Any]] | None = Field(None, alias="fields")
-    config: str | None = None
-    graphconst: dict[str, str] | None = None
-    graphconst_sha256: dict[str, str] = Field(default_factory=dict)
-    preset: Name | None = None
-    seed: Count | None = None
-    epoch: Count | None = None
-    step: Count | None = None
-    position: Count | None = None
-    epoch_closed: bool | None = None
-    stream_state: Any = None
-    epoch_loss: _EpochLoss | None = None
-    batches: Count | None = None
-    batch_fields: dict[Name, _BatchField] = Field(default_factory=dict)
-    data: dict[Name, _SplitFacts] | None = None
-    accum: Annotated[int, Field(ge=1, lt=2**63)] | None = None
-    steps_per_dispatch: Annotated[int, Field(ge=1, lt=2**63)] = 1
-    total_steps: Count | None = None
-    log_bytes: dict[Name, Count] | None = None
-    derived: dict[Name, Any] | None = None
-    metrics: dict[Name, float] | None = None
-    history: list[HistoryRow] = Field(default_factory=list)
-    rules: _Rules = Field(default_factory=_Rules)
-    logger: _LoggerFacts | None = None
-    anchors: dict[Name, Name] | None = None
-    w0: _SourceOfWeights | None = None
-    stop_reason: Name | None = None
-    averaged_from: _AveragedFrom | None = None
-    versions: dict[Name, Name] | None = None
-
-
-class ResumeMeta(RecordMeta):
-    """What a record says that training can go on from: `RecordMeta` with what may not be missing."""
-
-    seed: Count
-    epoch: Count
-    step: Count
-    position: Count
-    epoch_closed: bool
-    epoch_loss: _EpochLoss
-    accum: Annotated[int, Field(ge=1, lt=2**63)]
-    batches: Count
-    total_steps: Count

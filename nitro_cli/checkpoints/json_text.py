@@ -82,16 +82,6 @@ def decode_value(value: Any) -> Any:
     return value
 
 
-def plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's metadata as a saved one gives it back: strings, numbers, lists and dicts, nothing else.
-
-    Raises:
-        ConfigError: a value has no JSON form.
-    """
-    plain: dict[str, Any] = decode_value(encode_value(dict(meta), "meta"))
-    return plain
-
-
 def dump_sealed(document: Mapping[str, Any]) -> bytes:
     """Write a JSON object whose first member, `sha256`, is the digest of the text with that digest blanked."""
     return seal(json.dumps({"sha256": BLANK_DIGEST, **document}, indent=1, ensure_ascii=True, allow_nan=False))

@@ -18,12 +18,29 @@ __all__ = [
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
-RECORD_FORMAT = 2
+RECORD_FORMAT = 3
 MANIFEST_FORMAT = 2
+
+
+def _with_all_that_is_meant(document: dict[str, Any]) -> dict[str, Any]:
+    """What versions before said by silence: one step per dispatch, no reduction of a plateau; and by null."""
+    meta = document.get("meta")
+    if not isinstance(meta, dict):
+        return document  # its schema refuses it
+    meta = {"steps_per_dispatch": 1, **{name: value for name, value in meta.items() if value is not None}}
+    plateaus: Any = meta
+    for key in ("rules", "schedules", "plateaus"):
+        plateaus = plateaus.get(key) if isinstance(plateaus, dict) else None
+    for plateau in plateaus.values() if isinstance(plateaus, dict) else ():
+        if isinstance(plateau, dict):
+            plateau.setdefault("reductions", 0)
+    return {**document, "meta": meta}
+
 
 # The function at n turns a document of format n into one of format n + 1.
 RECORD_MIGRATIONS: dict[int, Migration] = {
     1: lambda document: document,  # 2 adds leaves in pieces
+    2: _with_all_that_is_meant,
 }
 MANIFEST_MIGRATIONS: dict[int, Migration] = {
     1: lambda document: document,  # 2 adds a digest and the sequence, which is 0 for all that is there

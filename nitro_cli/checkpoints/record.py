@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError, IntegrityError, NitroError, StorageError
 from nitro_cli.installation import nitro_version, version_of
@@ -23,8 +23,11 @@ from .durable import file_digest, remove_tree
 from .json_text import dump_sealed, encode_value
 from .leaves import ARRAYS, host_arrays, join_leaves, split_leaves
 from .names import contained_path
-from .record_metadata import MOST_BYTES, RECORD_FILE, RecordInfo, damaged, no_checkpoint, record_info
+from .record_metadata import MOST_BYTES, RECORD_FILE, RecordInfo, damaged, no_checkpoint, record_info, record_meta
 from .transient import storage_error, with_retry
+
+if TYPE_CHECKING:
+    from .record_meta import RecordMeta
 
 __all__ = [
     "CheckpointRecord",
@@ -42,17 +45,39 @@ class CheckpointRecord:
     """Everything a checkpoint holds, as host values.
 
     Attributes:
-        meta: JSON values, as they were saved (tuples come back as lists).
+        meta: what it says beside them.
         arrays: path text, such as `params/dense/kernel`, to numpy array or Python value, in the order of saving.
     """
 
-    meta: dict[str, Any]
+    meta: RecordMeta
     arrays: dict[str, Any] = field(default_factory=dict)
+
+    def meta_as_json(self) -> dict[str, Any]:
+        """The metadata as plain JSON data, with the number of its format: for a store of one's own.
+
+        Raises:
+            ConfigError: a value in it has no JSON form.
+        """
+        return {"format": migrations.RECORD_FORMAT, **encode_value(self.meta.as_json(), "meta")}
+
+    @classmethod
+    def from_json(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> CheckpointRecord:
+        """The record whose metadata `meta_as_json` gave, in this version of nitro or one before.
+
+        Raises:
+            IntegrityError: `meta` does not fit.
+            IncompatibleError: a newer nitro wrote it.
+        """
+        held = {name: value for name, value in meta.items() if name != "format"}
+        file = Path("meta")
+        document = {"format": meta.get("format", 2), "meta": held}  # 2 was kept without its number
+        document = migrations.migrated(document, migrations.RECORD_FORMAT, migrations.RECORD_MIGRATIONS, file)
+        return cls(record_meta(document, file), dict(arrays))
 
 
 def write_record(
     path: Path | str,
-    meta: Mapping[str, Any],
+    meta: RecordMeta,
     arrays: Mapping[str, Any],
     *,
     entry: Mapping[str, Any] | None = None,
@@ -65,7 +90,7 @@ def write_record(
 
     Args:
         path: the new directory.
-        meta: JSON values.
+        meta: what it says beside its arrays.
         arrays: path text to array (numpy or jax, any dtype and shape) or Python bool, int, float, str or None.
         entry: the facts a manifest holds of it.
         sleep: stands in for `time.sleep` between tries after transient errors.
@@ -103,7 +128,7 @@ class PreparedRecord:
         return replace(self, document={**self.document, "entry": {**self.document["entry"], **facts}})
 
 
-def prepare_record(meta: Mapping[str, Any], arrays: Mapping[str, Any], entry: Mapping[str, Any]) -> PreparedRecord:
+def prepare_record(meta: RecordMeta, arrays: Mapping[str, Any], entry: Mapping[str, Any]) -> PreparedRecord:
     """Copy the metadata, bring device arrays to the host and check that everything can be saved.
 
     Numpy arrays are taken as they are: the caller does not write to them until the record is committed.
@@ -118,7 +143,7 @@ def prepare_record(meta: Mapping[str, Any], arrays: Mapping[str, Any], entry: Ma
         "versions": {name: version_of(name) for name in ("jax", "orbax-checkpoint", "optax", "numpy")},
         "written": time.time(),
         "entry": encode_value(dict(entry), "entry"),
-        "meta": encode_value(dict(meta), "meta"),
+        "meta": encode_value(meta.as_json(), "meta"),
         "leaves": {leaf: spec.as_json() for leaf, spec in specs.items()},
     }
     return PreparedRecord(document, stored)

@@ -21,18 +21,20 @@ from .transient import storage_error, with_retry
 
 if TYPE_CHECKING:
     from .documents import RecordEntry
+    from .record_meta import RecordMeta, ResumeMeta
 
 __all__ = [
     "MOST_BYTES",
     "RECORD_FILE",
     "RecordInfo",
-    "check_meta",
     "check_stop_counters",
     "checkpoint_info",
     "damaged",
     "no_checkpoint",
     "record_entry",
     "record_info",
+    "record_meta",
+    "resume_meta",
 ]
 
 RECORD_FILE = "record.json"
@@ -51,7 +53,7 @@ class RecordInfo:
         versions: versions of jax, orbax, optax and numpy at the time.
         written: when, in seconds since 1970.
         entry: the facts the manifest holds of it (epoch, step, score, ...); empty outside a run.
-        meta: as saved.
+        meta: what it says beside its arrays.
         leaves: path text to dtype, shape and kind.
         files: relative POSIX path to (size in bytes, SHA-256 hex).
     """
@@ -62,7 +64,7 @@ class RecordInfo:
     versions: dict[str, str]
     written: float
     entry: dict[str, Any]
-    meta: dict[str, Any]
+    meta: RecordMeta
     leaves: dict[str, LeafSpec]
     files: dict[str, tuple[int, str]]
 
@@ -97,13 +99,12 @@ def record_info(path: Path | str) -> RecordInfo:
         StorageError: it cannot be read.
     """
     directory, file, document, written_format = _read_document(path)
-    entry, meta = _decoded(document, "entry", file), _decoded(document, "meta", file)
-    from .documents import RecordDocument, RecordEntry, RecordMeta
+    entry = _decoded(document, "entry", file)
+    from .documents import RecordDocument, RecordEntry
 
-    _check(RecordDocument, {**document, "meta": meta}, file)
+    _check(RecordDocument, document, file)
     if entry:
         _check(RecordEntry, entry, file, "entry")
-    _check(RecordMeta, meta, file, "meta")
     return RecordInfo(
         path=directory,
         format=written_format,
@@ -111,7 +112,7 @@ def record_info(path: Path | str) -> RecordInfo:
         versions=document["versions"],
         written=document["written"],
         entry=entry,
-        meta=meta,
+        meta=record_meta(document, file),
         leaves={leaf: LeafSpec.from_json(spec) for leaf, spec in document["leaves"].items()},
         files={name: (facts["size"], facts["sha256"]) for name, facts in document["files"].items()},
     )
@@ -149,15 +150,28 @@ def record_entry(path: Path, run: str) -> tuple[ManifestEntry, RecordEntry] | No
     return replace(entry, run=run, written=written if isinstance(written, (int, float)) else 0.0), checked
 
 
-def check_meta(meta: Mapping[str, Any], path: Path | str) -> None:
-    """Check that training can go on from a record.
+def record_meta(document: Mapping[str, Any], file: Path) -> RecordMeta:
+    """What a record.json of the current format says beside its arrays.
+
+    Raises:
+        IntegrityError: it does not fit.
+    """
+    from .record_meta import RecordMeta
+
+    meta: RecordMeta = _check(RecordMeta, _decoded(document, "meta", file), file, "meta")
+    return meta
+
+
+def resume_meta(meta: RecordMeta, path: Path | str) -> ResumeMeta:
+    """What a record says, if training can go on from it.
 
     Raises:
         IntegrityError: what a resume needs is missing.
     """
-    from .documents import ResumeMeta
+    from .record_meta import ResumeMeta
 
-    _check(ResumeMeta, meta, Path(path) / RECORD_FILE, "meta")
+    checked: ResumeMeta = _check(ResumeMeta, meta.as_json(), Path(path) / RECORD_FILE, "meta")
+    return checked
 
 
 def check_stop_counters(state: Any, path: Path | str) -> None:
@@ -166,7 +180,7 @@ def check_stop_counters(state: Any, path: Path | str) -> None:
     Raises:
         IntegrityError: they are none.
     """
-    from .documents import StopCounters
+    from .record_meta import StopCounters
 
     _check(StopCounters, state, Path(path) / RECORD_FILE, "meta.rules.early_stop")
 

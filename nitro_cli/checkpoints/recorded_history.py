@@ -61,9 +61,8 @@ def _recorded_rows(root: Path, run: str, manifest: Manifest) -> list[Mapping[str
     entries = sorted(manifest.of_run(run), key=lambda entry: (entry.step, entry.epoch))
     for entry in reversed(entries[-_TRIES:]):
         try:
-            rows: list[Mapping[str, Any]] = record_info(root / entry.path).meta.get("history") or []
+            return list(record_info(root / entry.path).meta.history)
         except (IntegrityError, IncompatibleError, NotFoundError, StorageError):
             # Damage to a record is told by whoever loads it; the one before it is as true.
             continue
-        return rows
     return None

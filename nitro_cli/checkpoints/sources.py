@@ -134,7 +134,7 @@ def _path_source(path: Path) -> CheckpointRef:
             return CheckpointRef.of_entry(root, listed, "path", manifest)
     found = record_entry(path, str(info.entry["run"])) if info.entry else None
     entry = None if found is None else found[0]
-    epoch, step = (entry.epoch, entry.step) if entry else (info.meta.get("epoch"), info.meta.get("step"))
+    epoch, step = (entry.epoch, entry.step) if entry else (info.meta.epoch, info.meta.step)
     return CheckpointRef(
         path=path,
         root=None,

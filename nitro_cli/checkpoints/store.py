@@ -40,6 +40,8 @@ from .writer import BackgroundWriter
 if TYPE_CHECKING:
     from nitro_cli.experiment import Checkpointer
 
+    from .record_meta import RecordMeta
+
 __all__ = ["RunStore"]
 
 
@@ -225,7 +227,7 @@ class RunStore:
 
     def save(
         self,
-        meta: Mapping[str, Any],
+        meta: RecordMeta,
         arrays: Mapping[str, Any],
         *,
         epoch: int,
@@ -243,7 +245,7 @@ class RunStore:
         Returns when the metadata and any device arrays are copied; a save still in flight is waited for first.
 
         Args:
-            meta: JSON values; copied here.
+            meta: what it says beside its arrays.
             arrays: path text to array, or to the pieces of one. Numpy arrays are not copied: do not write to them
                 afterwards.
             epoch, step: where training stands.
@@ -274,8 +276,7 @@ class RunStore:
         entry = self._entry(f"{self.id}/{CHECKPOINTS}/{path.name}", epoch, step, score, resume_point=resume_point)
         if metric is not None and entry.score is not None:
             entry = replace(entry, metric=metric, mode=mode)
-        reason = meta.get("stop_reason")
-        entry = replace(entry, stop_reason=None if reason is None else str(reason))
+        entry = replace(entry, stop_reason=meta.stop_reason)
         about_run = {"experiment": self._info.experiment, "preset": self._info.preset, "seed": self._info.seed}
         prepared = prepare_record(meta, arrays, {**entry.as_json(), **about_run})
         write: Callable[..., object] = functools.partial(commit_record, path)

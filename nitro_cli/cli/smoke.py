@@ -164,9 +164,10 @@ class _Smoke:
         from nitro_cli.experiment import Average, Last
 
         target = self._root.parent / "average"
-        record = average_checkpoints(self._root, "latest", Average(Last(2)), save=target)
+        averaged_from = average_checkpoints(self._root, "latest", Average(Last(2)), save=target).meta.averaged_from
+        assert averaged_from is not None
         self._handle(weights=str(target))
-        return f"{len(record.meta['averaged_from']['epochs'])} checkpoints"
+        return f"{len(averaged_from.epochs)} checkpoints"
 
     def _reload(self) -> str:
         """Rebuild the experiment from the run's configuration, load its newest checkpoint, and predict the same."""

@@ -299,9 +299,8 @@ def _from_record(path: Path, overrides: Overrides) -> Resolved:
     from nitro_cli.registry import read_config
 
     meta = record_info(path).meta
-    text = meta.get("config")
-    if not isinstance(text, str):
-        name = (meta.get("experiment") or {}).get("name", "EXP")
+    if meta.config is None:
+        name = meta.experiment.name or "EXP"
         raise ConfigError(
             f"the checkpoint {path.name} lies outside its run and holds no configuration",
             where=str(path),
@@ -309,5 +308,5 @@ def _from_record(path: Path, overrides: Overrides) -> Resolved:
         )
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.toml"
-        config.write_text(text, encoding="utf-8")
+        config.write_text(meta.config, encoding="utf-8")
         return read_config(config, overrides.sets, overrides.unsets, overrides.flags, experiment=overrides.experiment)

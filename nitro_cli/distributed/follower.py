@@ -45,7 +45,7 @@ class FollowedStore:
         self.wait()
         return bool(main_says(None))
 
-    def save(self, meta: Mapping[str, Any], arrays: Mapping[str, Any], **_: Any) -> Path:
+    def save(self, arrays: Mapping[str, Any]) -> Path:
         """Write this process's pieces in the background, where the main process has begun the checkpoint.
 
         Raises:

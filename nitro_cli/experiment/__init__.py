@@ -38,6 +38,7 @@ with lazy_names(__name__):
         Piecewise,
         PlateauConfig,
         Polynomial,
+        Schedule,
         ScheduleConfig,
         WarmupCosine,
         parse_schedules,

@@ -54,14 +54,15 @@ class CheckpointStore(Protocol):
         Called in the training loop after each epoch, and for each resume point.
 
         Args:
-            record: `meta`, plain JSON data, and `arrays`, path text to numpy array; neither changes any more.
+            record: `meta`, of which `record.meta_as_json()` is the JSON data, and `arrays`, path text to numpy array;
+                neither changes any more.
             epoch, step: where training stands.
             score: the epoch's value of the metric; None for a resume point and without validation.
         """
         ...
 
     def load(self, source: Any) -> Any:
-        """Give back the `CheckpointRecord` that a `find_...` named, `meta` and `arrays` as they were."""
+        """Give back the `CheckpointRecord` that a `find_...` named; `CheckpointRecord.from_json` makes one."""
         ...
 
     def find_latest(self) -> Any:

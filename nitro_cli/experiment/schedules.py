@@ -7,7 +7,8 @@ the run's horizon, its total of optimizer steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from inspect import Parameter, Signature
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
@@ -28,6 +29,7 @@ __all__ = [
     "Piecewise",
     "PlateauConfig",
     "Polynomial",
+    "Schedule",
     "ScheduleConfig",
     "WarmupCosine",
     "parse_schedules",
@@ -40,51 +42,80 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Power = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Constant(StrictModel):
+@dataclass_transform(kw_only_default=False, field_specifiers=(Field,))
+class Schedule(StrictModel):
+    """The parameters of a named schedule, which Python may give without their names, in the order that they have."""
+
+    def __init__(self, *given: Any, **values: Any) -> None:
+        super().__init__(**self.signature().bind_partial(*given).arguments, **values)
+
+    @classmethod
+    def signature(cls) -> Signature:
+        """The parameters with their defaults."""
+        return Signature(
+            [
+                Parameter(
+                    name,
+                    Parameter.POSITIONAL_OR_KEYWORD,
+                    default=Parameter.empty if field.is_required() else field.default,
+                )
+                for name, field in cls.model_fields.items()
+                if name != "kind"
+            ]
+        )
+
+
+class Constant(Schedule):
     """The same value at every step (`optax.constant_schedule`); in TOML a bare number says the same."""
 
-    kind: Literal["constant"] = "constant"
+    kind: Literal["constant"] = Field(default="constant", init=False)
     value: Finite
 
 
-class Linear(StrictModel):
-    """A line from one value to another (`optax.linear_schedule`)."""
+class Linear(Schedule):
+    """A line from one value to another (`optax.linear_schedule`); its length defaults to the rest of the horizon."""
 
-    kind: Literal["linear"] = "linear"
+    kind: Literal["linear"] = Field(default="linear", init=False)
     init_value: Finite
     end_value: Finite
     transition_steps: Steps | None = None
     transition_begin: Begin = 0
 
 
-class Cosine(StrictModel):
-    """Cosine decay (`optax.cosine_decay_schedule`)."""
+class Cosine(Schedule):
+    """Cosine decay (`optax.cosine_decay_schedule`).
 
-    kind: Literal["cosine"] = "cosine"
+    Reference: Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts.
+    """
+
+    kind: Literal["cosine"] = Field(default="cosine", init=False)
     init_value: Finite
     decay_steps: Steps | None = None
     alpha: Finite = 0.0
     exponent: Power = 1.0
 
 
-class WarmupCosine(StrictModel):
-    """A linear warmup, then cosine decay (`optax.warmup_cosine_decay_schedule`)."""
+class WarmupCosine(Schedule):
+    """A linear warmup, then cosine decay (`optax.warmup_cosine_decay_schedule`); `decay_steps` counts the warmup."""
 
-    kind: Literal["warmup_cosine"] = "warmup_cosine"
-    init_value: Finite = 0.0
+    kind: Literal["warmup_cosine"] = Field(default="warmup_cosine", init=False)
     peak_value: Finite
     warmup_steps: Begin
+    init_value: Finite = 0.0
     decay_steps: Steps | None = None
     end_value: Finite = 0.0
     exponent: Power = 1.0
 
 
-class OneCycle(StrictModel):
-    """The one-cycle policy, argument for argument `torch.optim.lr_scheduler.OneCycleLR`; `peak` is `max_lr`."""
+class OneCycle(Schedule):
+    """The one-cycle policy, argument for argument `torch.optim.lr_scheduler.OneCycleLR`; in TOML `peak` is `max_lr`.
+
+    Reference: Smith and Topin 2018, arXiv:1708.07120.
+    """
 
     input_names: ClassVar[dict[str, str]] = {"max_lr": "peak"}
 
-    kind: Literal["one_cycle"] = "one_cycle"
+    kind: Literal["one_cycle"] = Field(default="one_cycle", init=False)
     max_lr: Finite
     total_steps: Steps | None = None
     pct_start: float = Field(default=0.3, ge=0, le=1)
@@ -103,22 +134,22 @@ class OneCycle(StrictModel):
         return {("max_lr" if name == "peak" else name): value for name, value in values.items()}
 
 
-class Exponential(StrictModel):
+class Exponential(Schedule):
     """Exponential decay (`optax.exponential_decay`)."""
 
-    kind: Literal["exponential"] = "exponential"
+    kind: Literal["exponential"] = Field(default="exponential", init=False)
     init_value: Finite
-    transition_steps: Steps | None = None
     decay_rate: Power
+    transition_steps: Steps | None = None
     transition_begin: Begin = 0
     staircase: bool = False
     end_value: Finite | None = None
 
 
-class Polynomial(StrictModel):
+class Polynomial(Schedule):
     """A polynomial from one value to another (`optax.polynomial_schedule`)."""
 
-    kind: Literal["polynomial"] = "polynomial"
+    kind: Literal["polynomial"] = Field(default="polynomial", init=False)
     init_value: Finite
     end_value: Finite
     power: Power
@@ -126,25 +157,26 @@ class Polynomial(StrictModel):
     transition_begin: Begin = 0
 
 
-class Piecewise(StrictModel):
+class Piecewise(Schedule):
     """Steps at boundaries, each scaling the value before it (`optax.piecewise_constant_schedule`).
 
-    With `interpolate_type` the value moves between the boundaries (`optax.piecewise_interpolate_schedule`).
+    A boundary is a count from 0, as in optax; its scale is multiplied in from there on. With `interpolate_type` the
+    value moves between the boundaries (`optax.piecewise_interpolate_schedule`).
     """
 
-    kind: Literal["piecewise"] = "piecewise"
+    kind: Literal["piecewise"] = Field(default="piecewise", init=False)
     init_value: Finite
-    boundaries_and_scales: dict[Steps, Finite] = Field(default_factory=dict)
+    boundaries_and_scales: dict[Steps, Finite] | None = None
     interpolate_type: Literal["linear", "cosine"] | None = None
 
 
-class InverseSqrt(StrictModel):
-    """A linear warmup, then decay with the inverse square root of the step (Vaswani et al. 2017, eq. 3).
+class InverseSqrt(Schedule):
+    """A linear warmup, then `peak_value * sqrt(warmup_steps / count)`, the count being 0 at the first step.
 
-    `peak_value * sqrt(warmup_steps / step)` after the warmup.
+    Reference: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
     """
 
-    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+    kind: Literal["inverse_sqrt"] = Field(default="inverse_sqrt", init=False)
     peak_value: Finite
     warmup_steps: Steps
     init_value: Finite = 0.0
@@ -198,29 +230,10 @@ class PlateauConfig(StrictModel):
         return self
 
 
-ScheduleConfig = (
-    Constant
-    | Linear
-    | Cosine
-    | WarmupCosine
-    | OneCycle
-    | Exponential
-    | Polynomial
-    | Piecewise
-    | InverseSqrt
-    | PlateauConfig
-)
+ScheduleConfig = _Plain | PlateauConfig
 
 SCHEDULE_KINDS: dict[str, type[StrictModel]] = {
-    "constant": Constant,
-    "linear": Linear,
-    "cosine": Cosine,
-    "warmup_cosine": WarmupCosine,
-    "one_cycle": OneCycle,
-    "exponential": Exponential,
-    "polynomial": Polynomial,
-    "piecewise": Piecewise,
-    "inverse_sqrt": InverseSqrt,
+    **{tag.tag: model for model, tag in map(get_args, get_args(_Plain)[1:])},
     "plateau": PlateauConfig,
 }
 """The kinds a schedules table may name."""

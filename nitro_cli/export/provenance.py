@@ -104,7 +104,7 @@ def _trained(nitro: Nitro) -> dict[str, Any]:
     if source is not None:
         facts["resumed_from" if source.kind == "resume" else "warm_started_from"] = _named(source.text)
         if source.averaged_from is not None:
-            facts["averaged_from"] = dict(source.averaged_from)
+            facts["averaged_from"] = source.averaged_from.as_json()
     return facts
 
 
@@ -117,12 +117,13 @@ def _loaded(nitro: Nitro) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "weights_from": _KINDS[source.kind],
         "run": None if source.ref is None else source.ref.run,
-        "trained": {"epoch": meta.get("epoch"), "step": meta.get("step"), "metrics": meta.get("metrics")},
+        "trained": {"epoch": meta.epoch, "step": meta.step, "metrics": meta.metrics},
     }
     if source.averaged_from is not None:
         facts["weights_from"] = "average of checkpoints"
-        facts["averaged_from"] = dict(source.averaged_from)
-        facts["run"] = source.averaged_from.get("run", facts["run"])
-    logger = meta.get("logger") or {}
-    facts["trained_run_id"], facts["trained_run_url"] = logger.get("run_id"), _page(logger.get("run_url"))
+        facts["averaged_from"] = source.averaged_from.as_json()
+        facts["run"] = source.averaged_from.run
+    logger = meta.logger
+    facts["trained_run_id"] = None if logger is None else logger.run_id
+    facts["trained_run_url"] = None if logger is None else _page(logger.run_url)
     return facts

@@ -11,25 +11,31 @@ with lazy_names(__name__):
     from nitro_cli.optim.binding import bind, check_schedule_keys
     from nitro_cli.optim.clipping import clip_by_global_norm
     from nitro_cli.optim.decay_report import decay_rows
-    from nitro_cli.optim.gradient_rules import ASAM, SAM, GradRule, PerturbRule, SingleGrad
+    from nitro_cli.optim.gradient_rules import (
+        ASAM as ASAM,
+        SAM as SAM,
+        GradRule,
+        PerturbRule as PerturbRule,
+        SingleGrad as SingleGrad,
+    )
     from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, horizon_jump
-    from nitro_cli.optim.hyperparameters import HyperParams, decay
+    from nitro_cli.optim.hyperparameters import HyperParams, decay as decay
     from nitro_cli.optim.layout import ParamLayout, ParamLeaf, build_layout
     from nitro_cli.optim.manual import bind_manual
     from nitro_cli.optim.named_schedules import (
         NamedCurve,
         NamedSchedule,
-        constant,
-        cosine,
-        exponential,
-        inverse_sqrt,
-        linear,
-        one_cycle,
-        piecewise,
-        polynomial,
+        constant as constant,
+        cosine as cosine,
+        exponential as exponential,
+        inverse_sqrt as inverse_sqrt,
+        linear as linear,
+        one_cycle as one_cycle,
+        piecewise as piecewise,
+        polynomial as polynomial,
         schedule_from_config,
-        warmup_cosine,
+        warmup_cosine as warmup_cosine,
     )
     from nitro_cli.optim.optimizer import Optimizer
-    from nitro_cli.optim.plateau import Plateau
+    from nitro_cli.optim.plateau import Plateau as Plateau
     from nitro_cli.optim.value_source import BLOCK

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from nitro_cli.experiment import (
     Piecewise,
     PlateauConfig,
     Polynomial,
-    StrictModel,
+    Schedule,
     WarmupCosine,
     parse_schedules,
 )
@@ -41,17 +41,24 @@ __all__ = [
 ]
 
 
+P = ParamSpec("P")
+
+
 class NamedCurve:
     """A named schedule over a known horizon: a function of the upcoming optimizer step, counted from 1."""
 
-    def __init__(self, kind: str, parameters: Mapping[str, Any], total: int) -> None:
-        self.kind = kind
-        self._parameters = dict(parameters)
+    def __init__(self, schedule: Schedule, total: int) -> None:
+        self.schedule = schedule
         self._total = total
+
+    @property
+    def kind(self) -> str:
+        """What the schedule is called."""
+        return _kind(type(self.schedule))
 
     def values(self, steps: np.ndarray) -> Values:
         """float64 values at `steps` (integers, the first optimizer step is 1)."""
-        return CURVES[self.kind](np.asarray(steps, np.float64) - 1.0, self._total, **self._parameters)
+        return CURVES[type(self.schedule)](self.schedule, np.asarray(steps, np.float64) - 1.0, self._total)
 
     def __call__(self, step: int) -> float:
         """The value at one step."""
@@ -59,13 +66,10 @@ class NamedCurve:
 
 
 class NamedSchedule:
-    """A factory of the horizon made from a schedule model: `factory(total)` is a `NamedCurve`."""
+    """A factory of the horizon made from a schedule's parameters: `factory(total)` is a `NamedCurve`."""
 
-    def __init__(self, config: StrictModel) -> None:
-        self.kind = str(config.kind)  # type: ignore[attr-defined]
-        self.parameters = {n: v for n, v in config.model_dump(exclude={"kind"}).items() if v is not None}
-        fields = type(config).model_fields
-        self._shown = {n: v for n, v in self.parameters.items() if v != fields[n].default}
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
 
     def __call__(self, total: int) -> NamedCurve:
         """The curve over `total` optimizer steps.
@@ -73,151 +77,42 @@ class NamedSchedule:
         Raises:
             ScheduleError: the parameters do not fit the horizon.
         """
-        curve = NamedCurve(self.kind, self.parameters, total)
+        curve = NamedCurve(self.schedule, total)
         curve.values(np.asarray([1]))
         return curve
 
     def __repr__(self) -> str:
-        return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self._shown.items())})"
+        fields, values = type(self.schedule).model_fields, self.schedule.model_dump(exclude={"kind"})
+        shown = (f"{name}={value!r}" for name, value in values.items() if value != fields[name].default)
+        return f"{_kind(type(self.schedule))}({', '.join(shown)})"
 
 
-def constant(value: float) -> NamedSchedule:
-    """The same value at every step."""
-    return NamedSchedule(Constant(value=value))
+def _kind(model: type[Schedule]) -> str:
+    return str(model.model_fields["kind"].default)
 
 
-def linear(
-    init_value: float, end_value: float, transition_steps: int | None = None, transition_begin: int = 0
-) -> NamedSchedule:
-    """`optax.linear_schedule`; `transition_steps` defaults to the rest of the horizon."""
-    return NamedSchedule(
-        Linear(
-            init_value=init_value,
-            end_value=end_value,
-            transition_steps=transition_steps,
-            transition_begin=transition_begin,
-        )
-    )
+def _factory(model: Callable[P, Schedule]) -> Callable[P, NamedSchedule]:
+    """A function that makes schedules of one kind, with the parameters and the documentation of its model."""
+
+    def make(*given: P.args, **values: P.kwargs) -> NamedSchedule:
+        return NamedSchedule(model(*given, **values))
+
+    described: Any = make
+    cls: Any = model
+    described.__name__ = described.__qualname__ = _kind(cls)
+    described.__doc__, described.__signature__ = cls.__doc__, cls.signature()
+    return make
 
 
-def polynomial(
-    init_value: float,
-    end_value: float,
-    power: float,
-    transition_steps: int | None = None,
-    transition_begin: int = 0,
-) -> NamedSchedule:
-    """`optax.polynomial_schedule`; `transition_steps` defaults to the rest of the horizon."""
-    return NamedSchedule(
-        Polynomial(
-            init_value=init_value,
-            end_value=end_value,
-            power=power,
-            transition_steps=transition_steps,
-            transition_begin=transition_begin,
-        )
-    )
-
-
-def cosine(
-    init_value: float, decay_steps: int | None = None, alpha: float = 0.0, exponent: float = 1.0
-) -> NamedSchedule:
-    """`optax.cosine_decay_schedule`; `decay_steps` defaults to the horizon."""
-    return NamedSchedule(Cosine(init_value=init_value, decay_steps=decay_steps, alpha=alpha, exponent=exponent))
-
-
-def warmup_cosine(
-    peak_value: float,
-    warmup_steps: int,
-    init_value: float = 0.0,
-    decay_steps: int | None = None,
-    end_value: float = 0.0,
-    exponent: float = 1.0,
-) -> NamedSchedule:
-    """`optax.warmup_cosine_decay_schedule`; `decay_steps`, which counts the warmup, defaults to the horizon."""
-    return NamedSchedule(
-        WarmupCosine(
-            peak_value=peak_value,
-            warmup_steps=warmup_steps,
-            init_value=init_value,
-            decay_steps=decay_steps,
-            end_value=end_value,
-            exponent=exponent,
-        )
-    )
-
-
-def exponential(
-    init_value: float,
-    decay_rate: float,
-    transition_steps: int | None = None,
-    transition_begin: int = 0,
-    staircase: bool = False,
-    end_value: float | None = None,
-) -> NamedSchedule:
-    """`optax.exponential_decay`; `transition_steps` defaults to the horizon."""
-    return NamedSchedule(
-        Exponential(
-            init_value=init_value,
-            decay_rate=decay_rate,
-            transition_steps=transition_steps,
-            transition_begin=transition_begin,
-            staircase=staircase,
-            end_value=end_value,
-        )
-    )
-
-
-def piecewise(
-    init_value: float,
-    boundaries_and_scales: Mapping[int, float] | None = None,
-    interpolate_type: Literal["linear", "cosine"] | None = None,
-) -> NamedSchedule:
-    """`optax.piecewise_constant_schedule`, or with `interpolate_type` `optax.piecewise_interpolate_schedule`.
-
-    A boundary is a count from 0, as in optax; its scale is multiplied in from there on.
-    """
-    return NamedSchedule(
-        Piecewise(
-            init_value=init_value,
-            boundaries_and_scales=dict(boundaries_and_scales or {}),
-            interpolate_type=interpolate_type,
-        )
-    )
-
-
-def inverse_sqrt(peak_value: float, warmup_steps: int, init_value: float = 0.0) -> NamedSchedule:
-    """Linear warmup, then `peak_value * sqrt(warmup_steps / count)`, the count being 0 at the first step.
-
-    Reference: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
-    """
-    return NamedSchedule(InverseSqrt(peak_value=peak_value, warmup_steps=warmup_steps, init_value=init_value))
-
-
-def one_cycle(
-    max_lr: float,
-    total_steps: int | None = None,
-    pct_start: float = 0.3,
-    anneal_strategy: Literal["cos", "linear"] = "cos",
-    div_factor: float = 25.0,
-    final_div_factor: float = 1e4,
-    three_phase: bool = False,
-) -> NamedSchedule:
-    """PyTorch's `OneCycleLR`, argument for argument; `total_steps` defaults to the horizon.
-
-    Reference: Smith and Topin 2018, arXiv:1708.07120.
-    """
-    return NamedSchedule(
-        OneCycle(
-            max_lr=max_lr,
-            total_steps=total_steps,
-            pct_start=pct_start,
-            anneal_strategy=anneal_strategy,
-            div_factor=div_factor,
-            final_div_factor=final_div_factor,
-            three_phase=three_phase,
-        )
-    )
+constant = _factory(Constant)
+linear = _factory(Linear)
+polynomial = _factory(Polynomial)
+cosine = _factory(Cosine)
+warmup_cosine = _factory(WarmupCosine)
+exponential = _factory(Exponential)
+piecewise = _factory(Piecewise)
+inverse_sqrt = _factory(InverseSqrt)
+one_cycle = _factory(OneCycle)
 
 
 def schedule_from_config(config: Any, key: str = "schedule") -> NamedSchedule | Plateau | float:
@@ -240,7 +135,7 @@ def schedule_from_config(config: Any, key: str = "schedule") -> NamedSchedule | 
     if isinstance(config, PlateauConfig):
         options = config.model_dump(exclude={"kind", "inner"})
         return Plateau(schedule_from_config(config.inner, key), **options)
-    if isinstance(config, StrictModel) and str(getattr(config, "kind", "")) in CURVES:
+    if isinstance(config, Schedule):
         return NamedSchedule(config)
     raise ScheduleError(
         f"schedule {key!r} is {type(config).__name__}, which describes no schedule",

@@ -97,7 +97,7 @@ def _record_ema(parts: Parts, source: Source | None) -> Any:
 
 
 def _check_anchors(parts: Parts, source: Source) -> None:
-    held = source.record.meta.get("anchors") or {}
+    held = source.record.meta.anchors
     problem = checksum_problem(held, parts.anchor_checksums)
     if problem is not None:
         raise IncompatibleError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import read_record
+from nitro_cli.checkpoints import SourceOfWeights, read_record
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroError, nearest
 from nitro_cli.run.snapshot import unflatten
 
@@ -41,8 +41,8 @@ def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
             fix='w0 is "build_model", "weights" or a parameter tree',
         )
     if source is not None and source.kind == "resume":
-        held = source.record.meta.get("w0")
-        if held is not None and source.record.meta.get("anchors"):
+        held = source.record.meta.w0
+        if held is not None and source.record.meta.anchors:
             parts.w0_source = held
             return _read_again(parts, held)
     if start.w0 == "build_model":
@@ -54,22 +54,22 @@ def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
             fix='give weights= a checkpoint, or leave w0 at "build_model"',
         )
     path = None if source.path is None else str(Path(source.path).resolve())
-    parts.w0_source = {"path": path, "text": source.text, "ema": start.load_ema}
+    parts.w0_source = SourceOfWeights(path=path, text=source.text, ema=start.load_ema)
     return parts.params
 
 
-def _read_again(parts: Parts, held: dict[str, Any]) -> Any:
-    prefix = "ema" if held["ema"] else "params"
+def _read_again(parts: Parts, held: SourceOfWeights) -> Any:
+    prefix = "ema" if held.ema else "params"
     try:
-        if held["path"] is None:
+        if held.path is None:
             raise IncompatibleError("they were not those of one checkpoint")
-        arrays = read_record(held["path"], prefixes=(f"{prefix}/",)).arrays
+        arrays = read_record(held.path, prefixes=(f"{prefix}/",)).arrays
     except NitroError as error:
         raise IncompatibleError(
             "the weights that the run decays toward cannot be read any more",
-            where=held["text"],
+            where=held.text,
             why=error.what,
             fix="give them as a parameter tree: Nitro(..., resume=..., w0=params), or start a new run with weights=",
         ) from error
-    tree = unflatten(prefix, parts.params, arrays, source=held["text"], what="parameters")
+    tree = unflatten(prefix, parts.params, arrays, source=held.text, what="parameters")
     return parts.placement.put_parameters(tree)

@@ -17,7 +17,7 @@ from nitro_cli.registry import NotWritable, home_fields, natural_form
 from nitro_cli.run.snapshot import named_leaves, share_of
 
 if TYPE_CHECKING:
-    from nitro_cli.checkpoints import ArrayPieces
+    from nitro_cli.checkpoints import ArrayPieces, RecordMeta
     from nitro_cli.programs import Program, TrainState
     from nitro_cli.run.parts import Parts
 
@@ -109,13 +109,13 @@ def logged_parameters(parts: Parts) -> dict[str, Any]:
     return logged
 
 
-def recorded_parameters(meta: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_parameters(meta: RecordMeta) -> dict[str, Any]:
     """The parameters that a record says the run had, by the names that `logged_parameters` gives them.
 
     Without where the run lies and what belongs to one call, which may differ and change nothing.
     """
-    fields = {name: value for kind in meta["fields"].values() for name, value in kind.items()}
-    held = {**fields, "seed": meta.get("seed"), "total_steps": meta.get("total_steps")}
+    fields = {name: value for kind in meta.fields.values() for name, value in kind.items()}
+    held = {**fields, "seed": meta.seed, "total_steps": meta.total_steps}
     return {name: value for name, value in held.items() if name not in ("run_dir", "max_time")}
 
 

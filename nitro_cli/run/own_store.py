@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import CheckpointRecord
+from nitro_cli.checkpoints import CheckpointRecord, RecordMeta
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, HookError, RunNotFoundError
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ def load_own(store: CheckpointStore, run: str, which: Any) -> tuple[CheckpointRe
     if found is None:
         raise CheckpointNotFoundError(f"{name} has no {which} record", where=f"{name}.find_{which}")
     record = store.load(found)
-    if not isinstance(record, CheckpointRecord):
+    if not isinstance(record, CheckpointRecord) or not isinstance(record.meta, RecordMeta):
+        held = "" if not isinstance(record, CheckpointRecord) else f" with a {type(record.meta).__name__} as metadata"
         raise HookError(
-            f"`{name}.load` returned {type(record).__name__}",
+            f"`{name}.load` returned {type(record).__name__}{held}",
             where=f"{name}.load({found!r})",
-            fix="return the CheckpointRecord that `save` was given: CheckpointRecord(meta, arrays)",
+            fix="return the CheckpointRecord that `save` was given: CheckpointRecord.from_json(meta, arrays)",
         )
-    of = str(record.meta.get("run") or "")
+    of = record.meta.run or ""
     if run != "latest" and not of.startswith(run):
         raise RunNotFoundError(
             f"the {which} record of {name} is of the run {of or 'nobody'}, not of {run}",

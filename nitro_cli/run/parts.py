@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nitro_cli.checkpoints import RecordedField, SourceOfWeights
 from nitro_cli.data import FieldSpec, Split
 from nitro_cli.distributed import WatchedDist
 from nitro_cli.errors import HookError
@@ -76,7 +77,7 @@ class Parts:
     params: Any = None
     state: Any = None
     w0: Any = None
-    w0_source: dict[str, Any] | None = None
+    w0_source: SourceOfWeights | None = None
     layout: ParamLayout = field(default=None)  # type: ignore[assignment]
     residency: dict[str, str] = field(default_factory=dict)
     routing: Routing = field(default=None)  # type: ignore[assignment]
@@ -121,14 +122,13 @@ class Parts:
         """
         if self.splits:
             return (self.splits.get("train") or next(iter(self.splits.values()))).fields
-        recorded = self.source.record.meta.get("batch_fields") if self.source is not None else None
-        return {
-            name: FieldSpec(np.dtype(entry["dtype"]), tuple(entry["shape"])) for name, entry in (recorded or {}).items()
-        }
+        recorded = self.source.record.meta.batch_fields if self.source is not None else {}
+        return {name: FieldSpec(np.dtype(entry.dtype), tuple(entry.shape)) for name, entry in recorded.items()}
 
-    def recorded_fields(self) -> dict[str, Any]:
+    def recorded_fields(self) -> dict[str, RecordedField]:
         """`batch_fields` as a record holds them."""
-        return {name: {"dtype": str(spec.dtype), "shape": list(spec.shape)} for name, spec in self.batch_fields.items()}
+        fields = self.batch_fields.items()
+        return {name: RecordedField(dtype=str(spec.dtype), shape=list(spec.shape)) for name, spec in fields}
 
     @property
     def keep_host_batches(self) -> bool:

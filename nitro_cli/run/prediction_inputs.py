@@ -23,8 +23,8 @@ _WIDE = (np.bool_, np.int64, np.float64, np.complex128)
 
 def trained_dtypes(parts: Parts) -> dict[str, np.dtype[Any]]:
     """The dtypes of batch fields, as the splits or the record of the weights know them; nothing where neither does."""
-    record = parts.source.record.meta.get("batch_fields") if parts.source is not None else None
-    known = {name: np.dtype(facts["dtype"]) for name, facts in (record or {}).items()}
+    recorded = parts.source.record.meta.batch_fields if parts.source is not None else {}
+    known = {name: np.dtype(field.dtype) for name, field in recorded.items()}
     for split in parts.splits.values():
         known |= {name: spec.dtype for name, spec in split.fields.items()}
     return known

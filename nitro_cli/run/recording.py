@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.checkpoints import CheckpointRecord, RunStore, best_entry, plain_meta, record_bytes, runs
+from nitro_cli.checkpoints import (
+    CheckpointRecord,
+    EpochLoss,
+    LoggerFacts,
+    RecordedClass,
+    RecordMeta,
+    RuleStates,
+    RunStore,
+    best_entry,
+    record_bytes,
+    runs,
+)
 from nitro_cli.distributed import (
     FollowedStore,
     UnwrittenHistory,
@@ -152,15 +163,14 @@ class Recorder:
         parts, e = nitro.parts, nitro.parts.experiment
         if isinstance(store, FollowedStore):
             return cls(store, None, UnwrittenHistory(), continued)
-        meta = place.resumed.record.meta if place.resumed is not None else {}
+        meta = place.resumed.record.meta if place.resumed is not None and continued else None
         logger = open_logger(e.logger, store.path / LOG)
         history = JsonLinesWriter(store.path / HISTORY)
         recorder = cls(store, logger, history, continued, place=place)
-        if continued and "log_bytes" in meta:
-            cut_lines(store.path, meta["log_bytes"], nitro.history, logger, history)
-        held = meta.get("logger")
-        if logger is not None and held is not None and continued:
-            reattach_logger(logger, held["type"], held["state"])
+        if meta is not None and meta.log_bytes is not None:
+            cut_lines(store.path, meta.log_bytes, nitro.history, logger, history)
+        if meta is not None and meta.logger is not None and logger is not None:
+            reattach_logger(logger, meta.logger.type, meta.logger.state)
         recorder.config = exported_config(nitro.resolved)
         if place.resumed is None or not continued:
             recorder.write_configuration(nitro)
@@ -249,11 +259,10 @@ class Recorder:
         arrays = record_arrays(nitro.carry, parts.derived)
         if isinstance(self.store, FollowedStore):
             if own is None:
-                self.store.save({}, arrays)
+                self.store.save(arrays)
             return True
         if own is not None:
-            meta = plain_meta({**self._meta(nitro, sums, rules, metrics, stop_reason), "run": self.store.id})
-            record = CheckpointRecord(meta, arrays)
+            record = CheckpointRecord(self._meta(nitro, sums, rules, metrics, stop_reason), arrays)
             return save_own(own, record, epoch=parts.epoch, step=parts.step, score=score)
         name = parts.hooks.call(
             parts.host_view(), "checkpoint_filename", epoch=parts.epoch, step=parts.step, metric=metric, score=score
@@ -281,56 +290,56 @@ class Recorder:
         rules: Mapping[str, Any],
         metrics: Mapping[str, Any],
         stop_reason: str | None,
-    ) -> dict[str, Any]:
+    ) -> RecordMeta:
         parts = nitro.parts
         e = parts.experiment
         train = nitro.programs.get("train")
-        return {
-            "experiment": {"name": type(e).__name__, "import": nitro.import_path},
-            "fields": fields_by_kind(e, exported=True),
-            "origins": parts.resolved.recorded_origins(),
-            "config": self.config,
-            "graphconst": {name: repr(value) for name, value in e.graphconst_items().items()},
-            "graphconst_sha256": {name: content_digest(value) for name, value in e.graphconst_items().items()},
-            "preset": parts.preset,
-            "seed": parts.seed,
-            "epoch": parts.epoch,
-            "step": parts.step,
-            "position": parts.position,
-            "epoch_closed": parts.epoch_closed,
-            "stream_state": None if parts.epoch_closed else parts.stream_state,
-            "epoch_loss": {"sum": sums.total, "count": sums.count},
-            "batches": parts.splits["train"].batches,
-            "data": {name: split.identity.as_json() for name, split in parts.splits.items()},
-            "batch_fields": parts.recorded_fields(),
-            "accum": e.accum,
-            "steps_per_dispatch": parts.steps_per_dispatch,
-            "total_steps": parts.total_steps,
-            "log_bytes": line_lengths(self.store.path),
-            "derived": derived_values(parts.derived),
-            "metrics": flatten_scalars(metrics)[0],
-            "history": nitro.history.json_rows(),
-            "rules": rules,
-            "logger": self._logger_facts(),
-            "anchors": parts.anchor_checksums,
-            "w0": parts.w0_source,
-            "stop_reason": stop_reason,
-            "averaged_from": None,
-            "program": train.key if train is not None else None,
-            "versions": versions(),
-        }
+        return RecordMeta(
+            experiment=RecordedClass(name=type(e).__name__, import_=nitro.import_path),
+            fields=fields_by_kind(e, exported=True),
+            origins=parts.resolved.recorded_origins(),
+            config=self.config,
+            graphconst={name: repr(value) for name, value in e.graphconst_items().items()},
+            graphconst_sha256={name: content_digest(value) for name, value in e.graphconst_items().items()},
+            preset=parts.preset,
+            seed=parts.seed,
+            run=self.store.id,
+            epoch=parts.epoch,
+            step=parts.step,
+            position=parts.position,
+            epoch_closed=parts.epoch_closed,
+            stream_state=None if parts.epoch_closed else parts.stream_state,
+            epoch_loss=EpochLoss(sum=sums.total, count=sums.count),
+            batches=parts.splits["train"].batches,
+            data={name: split.identity.as_json() for name, split in parts.splits.items()},
+            batch_fields=parts.recorded_fields(),
+            accum=e.accum,
+            steps_per_dispatch=parts.steps_per_dispatch,
+            total_steps=parts.total_steps,
+            log_bytes=line_lengths(self.store.path),
+            derived=derived_values(parts.derived),
+            metrics=flatten_scalars(metrics)[0],
+            history=nitro.history.json_rows(),
+            rules=RuleStates(**rules),
+            logger=self._logger_facts(),
+            anchors=parts.anchor_checksums,
+            w0=parts.w0_source,
+            stop_reason=stop_reason,
+            program=train.key if train is not None else None,
+            versions=versions(),
+        )
 
-    def _logger_facts(self) -> dict[str, Any] | None:
+    def _logger_facts(self) -> LoggerFacts | None:
         logger = self.logger
         if logger is None:
             return None
         url = logger.run_url
-        return {
-            "type": logger_identity(logger),
-            "state": logger.state(),
-            "run_id": logger.run_id,
-            "run_url": None if holds_machine_path(url) else url,
-        }
+        return LoggerFacts(
+            type=logger_identity(logger),
+            state=logger.state(),
+            run_id=logger.run_id,
+            run_url=None if holds_machine_path(url) else url,
+        )
 
     def best(self, nitro: Nitro) -> dict[str, Any] | None:
         """Score, metric, mode and path of the best checkpoint kept, or None."""
@@ -385,7 +394,7 @@ class Recorder:
     def _unchanged(self) -> bool:
         """Whether the run is as the resume found it, stopped in the middle."""
         resumed = self.place.resumed if self.place is not None else None
-        return not self.configured and resumed is not None and not resumed.record.meta.get("stop_reason")
+        return not self.configured and resumed is not None and not resumed.record.meta.stop_reason
 
     def discard(self) -> None:
         """Remove a run that never finished a step."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import jax
 
@@ -14,6 +14,9 @@ from nitro_cli.checkpoints import (
     AverageRef,
     CheckpointRecord,
     CheckpointRef,
+    RecordedClass,
+    RecordMeta,
+    RuleStates,
     named_pair,
     resolve_resume,
     resolve_source,
@@ -27,6 +30,7 @@ from nitro_cli.run.own_store import load_own
 from nitro_cli.run.snapshot import flatten, named_leaves, unflatten
 
 if TYPE_CHECKING:
+    from nitro_cli.checkpoints import AveragedFrom, ResumeMeta
     from nitro_cli.experiment import CheckpointStore
     from nitro_cli.programs import TrainState
     from nitro_cli.run.devices import Placement
@@ -58,7 +62,12 @@ class Source:
     ref: CheckpointRef | None = None
     run: str | None = None
     derived: Mapping[str, Any] | None = None
-    averaged_from: Mapping[str, Any] | None = field(default=None)
+    averaged_from: AveragedFrom | None = field(default=None)
+
+    @property
+    def resumed(self) -> ResumeMeta | None:
+        """What training goes on from; None where weights alone are taken."""
+        return cast("ResumeMeta", self.record.meta) if self.kind == "resume" else None
 
 
 def load_source(
@@ -146,8 +155,8 @@ def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str)
         return None
     if what == "weights":
         return Source("weights", record, text, derived=_derived(record))
-    continued = record.meta.get("run") if pair is None or pair[1] == "latest" else None
-    checkpoints.check_meta(record.meta, text)
+    continued = record.meta.run if pair is None or pair[1] == "latest" else None
+    record = replace(record, meta=checkpoints.resume_meta(record.meta, text))
     return Source("resume", record, text, run=continued)
 
 
@@ -163,16 +172,14 @@ def _resumed(spec: Any, root: Path, selection: Monitor | None) -> Source | None:
             raise
         # Whoever trains the run rotates its checkpoints away while they are read.
         raise run_in_use(ref.root / ref.run) from error
-    checkpoints.check_meta(record.meta, used.path)
+    record = replace(record, meta=checkpoints.resume_meta(record.meta, used.path))
     return Source("resume", record, str(used.path), used.path, used)
 
 
 def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     if isinstance(found, AverageRef):
         record = checkpoints.average(found, ema=load_ema)
-        return Source(
-            "weights", record, str(found), derived=_derived(record), averaged_from=record.meta["averaged_from"]
-        )
+        return Source("weights", record, str(found), derived=_derived(record), averaged_from=record.meta.averaged_from)
     record, used, _ = checkpoints.load_with_fallback(found)
     return Source("weights", record, str(used.path), used.path, used, derived=_derived(record))
 
@@ -191,16 +198,20 @@ def _from_handle(handle: Any, load_ema: bool, what: str) -> Source:
     arrays = {**flatten("params", params), **flatten("state", handle.state)}
     e = handle.experiment
     of = handle.parts.weights_step
-    meta: dict[str, Any] = {"experiment": {"name": type(e).__name__}, "epoch": handle.epoch}
-    meta |= {"step": handle.step if of is None else of, "total_steps": handle.parts.total_steps}
-    meta["rules"] = {"schedules": handle.parts.hyper.state()}
-    meta["batch_fields"] = handle.parts.recorded_fields()
+    meta = RecordMeta(
+        experiment=RecordedClass(name=type(e).__name__),
+        epoch=handle.epoch,
+        step=handle.step if of is None else of,
+        total_steps=handle.parts.total_steps,
+        rules=RuleStates(schedules=handle.parts.hyper.state()),
+        batch_fields=handle.parts.recorded_fields(),
+    )
     text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
     return Source("handle", CheckpointRecord(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
 
 
 def _derived(record: CheckpointRecord) -> dict[str, Any] | None:
-    values = record.meta.get("derived")
+    values = record.meta.derived
     if values is None:
         return None
     arrays = record.arrays
@@ -230,24 +241,23 @@ def restore_source(parts: Parts, *, load_ema: bool) -> None:
     params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
     state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
     parts.params, parts.state = parts.placement.put_parameters(params), parts.placement.put(state)
-    meta = source.record.meta
-    if source.kind != "resume":
-        parts.weights_step = int(meta.get("step", 0))
+    meta = source.resumed
+    if meta is None:
+        parts.weights_step = source.record.meta.step or 0
     else:
-        parts.step, parts.epoch = meta["step"], meta["epoch"]
-        parts.position, parts.epoch_closed = meta["position"], meta["epoch_closed"]
-        parts.stream_state = meta.get("stream_state")
-        # Records of versions that knew one step only do not say.
-        parts.steps_per_dispatch = meta.get("steps_per_dispatch", 1)
-        parts.epoch_sums = (meta["epoch_loss"]["sum"], meta["epoch_loss"]["count"])
+        parts.step, parts.epoch = meta.step, meta.epoch
+        parts.position, parts.epoch_closed = meta.position, meta.epoch_closed
+        parts.stream_state = meta.stream_state
+        parts.steps_per_dispatch = meta.steps_per_dispatch
+        parts.epoch_sums = (meta.epoch_loss.sum, meta.epoch_loss.count)
 
 
 def _check_fields(e: Experiment, source: Source) -> None:
     """Compare GraphConst fields: a resume refuses a difference, a weights load warns."""
-    held = source.record.meta.get("graphconst")
+    held = source.record.meta.graphconst
     if held is None:
         return
-    digests = source.record.meta.get("graphconst_sha256", {})
+    digests = source.record.meta.graphconst_sha256
     defaults = {name: meta.default for name, meta in config_metadata(type(e)).items()}
     now = e.graphconst_items()
     diff: list[str] = []

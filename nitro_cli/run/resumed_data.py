@@ -29,18 +29,18 @@ def check_resumed_data(source: Source, splits: Mapping[str, Split], *, accum: in
     Raises:
         IncompatibleError: the record lies inside an epoch, and `train` is other data or is cut another way.
     """
-    meta = source.record.meta
-    held: Mapping[str, Any] = meta.get("data") or {}
+    meta = source.resumed
+    assert meta is not None
+    held = meta.data
     changed = {name: _changes(split, held.get(name, {}), seed) for name, split in splits.items()}
     train = splits.get("train")
     if train is not None:
-        if (meta["accum"], meta["batches"]) != (accum, train.batches):
+        if (meta.accum, meta.batches) != (accum, train.batches):
             changed["train"].insert(
                 0,
-                f"accum {meta['accum']} and {meta['batches']} batches in the checkpoint, {accum} and {train.batches} "
-                "here",
+                f"accum {meta.accum} and {meta.batches} batches in the checkpoint, {accum} and {train.batches} here",
             )
-        if changed["train"] and not meta["epoch_closed"]:
+        if changed["train"] and not meta.epoch_closed:
             raise IncompatibleError(
                 "the checkpoint lies inside an epoch, and the epoch would be cut another way now",
                 where=source.text,

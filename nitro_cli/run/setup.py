@@ -93,8 +93,9 @@ def _check_configuration(resolved: Resolved, start: Start) -> Parts:
     check_configuration(e)
     seed = e.seed
     source = start.source
-    if source is not None and source.kind == "resume":
-        held = source.record.meta["seed"]
+    resumed = source.resumed if source is not None else None
+    if resumed is not None:
+        held = resumed.seed
         if held != seed:
             warn(f"the seed is the checkpoint's, {held}, not {seed}: a resume continues the same random sequences")
         seed = held
@@ -228,7 +229,7 @@ def _set_horizon(parts: Parts) -> None:
     """
     e, train = parts.experiment, parts.splits.get("train")
     if train is None:
-        parts.total_steps = int(parts.source.record.meta.get("total_steps", 0)) if parts.source is not None else 0
+        parts.total_steps = (parts.source.record.meta.total_steps or 0) if parts.source is not None else 0
         return
     per_epoch = train.batches // e.accum
     parts.total_steps = e.max_epochs * per_epoch
@@ -280,13 +281,10 @@ def _tell_horizon(
     parts: Parts, bound: Callable[..., Hyper], words: Mapping[str, Any], held: Mapping[str, Any] | None
 ) -> None:
     """A resume over another horizon recomputes the whole curve: say where it jumps."""
-    source = parts.source
-    if source is None or source.kind != "resume" or "train" not in parts.splits:
+    meta = parts.source.resumed if parts.source is not None else None
+    if meta is None or "train" not in parts.splits or meta.total_steps == parts.total_steps:
         return
-    meta = source.record.meta
-    if meta["total_steps"] == parts.total_steps:
-        return
-    before = bound(**{**words, "total_steps": meta["total_steps"]})
+    before = bound(**{**words, "total_steps": meta.total_steps})
     if held is not None:
         before.load_state(held)
     for sentence in horizon_jump(before, parts.hyper, parts.step):
@@ -298,7 +296,7 @@ def _held_schedules(parts: Parts) -> Mapping[str, Any] | None:
     source = parts.source
     if source is None or (source.kind != "resume" and "train" in parts.splits):
         return None
-    return source.record.meta.get("rules", {}).get("schedules") or None
+    return source.record.meta.rules.schedules
 
 
 def manual_optimizers(parts: Parts, params: Any, state: Any) -> Any:

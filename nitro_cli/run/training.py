@@ -137,11 +137,11 @@ class TrainingSession:
         """Why there is nothing to train, if so: a record already at its end. What to change is said."""
         nitro, e = self.nitro, self.nitro.parts.experiment
         source = nitro.parts.source
-        meta = source.record.meta if source is not None and source.kind == "resume" else {}
+        meta = source.resumed if source is not None else None
         if nitro.epoch > e.max_epochs or (nitro.epoch == e.max_epochs and nitro.parts.epoch_closed):
             _say(f"the run is already at epoch {nitro.epoch} of max_epochs = {e.max_epochs}: raise max_epochs to go on")
-            return str(meta.get("stop_reason") or "completed")
-        if meta.get("stop_reason") == "early_stop" and self._exhausted():
+            return (meta.stop_reason if meta is not None else None) or "completed"
+        if meta is not None and meta.stop_reason == "early_stop" and self._exhausted():
             _say(
                 f"the run stopped early at epoch {nitro.epoch}, and the rule has not changed: raise "
                 "early_stop.patience or unset early_stop to go on"
@@ -377,7 +377,7 @@ class TrainingSession:
             return None
         assert source is not None
         nitro.carry = with_weights(nitro.carry, source, nitro.parts.placement)
-        nitro.parts.weights_step = int(source.record.meta["step"])
+        nitro.parts.weights_step = source.record.meta.step
         nitro.checkpoint_source = source.text
         return source.text
 
@@ -404,18 +404,18 @@ class TrainingSession:
     def _continue_record(self) -> None:
         """Take counters and history from the record that a resume starts from."""
         source = self.nitro.parts.source
-        if source is None or source.kind != "resume":
+        meta = source.resumed if source is not None else None
+        if source is None or meta is None:
             return
-        meta = source.record.meta
-        held = meta.get("rules", {})
+        held = meta.rules.early_stop
         rule = self._stop_rule
         if rule is not None and not hasattr(rule, "load_state"):
             _say(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
-        elif rule is not None and held.get("early_stop") is not None:
+        elif rule is not None and held is not None:
             if isinstance(rule, EarlyStop):
-                check_stop_counters(held["early_stop"], source.text)
-            rule.load_state(held["early_stop"])
-        for row in History.from_json_rows(meta.get("history", []), origin=f"{source.text}: history"):
+                check_stop_counters(held, source.text)
+            rule.load_state(held)
+        for row in History.from_json_rows(meta.history, origin=f"{source.text}: history"):
             self.nitro.history.append(row)
 
 

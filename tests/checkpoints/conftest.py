@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nitro_cli.checkpoints import RunStore
+from nitro_cli.checkpoints import RecordMeta, RunStore
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import Best, Checkpointer, Last
 
@@ -44,7 +44,12 @@ def make_run() -> MakeRun:
             if store.admits(epoch, score):
                 name = f"epoch-{epoch:04d}"
                 store.save(
-                    {"epoch": epoch}, {"params/w": leaf(epoch)}, epoch=epoch, step=epoch * 10, score=score, name=name
+                    RecordMeta(epoch=epoch),
+                    {"params/w": leaf(epoch)},
+                    epoch=epoch,
+                    step=epoch * 10,
+                    score=score,
+                    name=name,
                 )
         store.wait()
         store.set_status(status)

@@ -10,6 +10,7 @@ import pytest
 
 from nitro_cli.checkpoints import (
     AverageRef,
+    RecordMeta,
     RunStore,
     average,
     average_checkpoints,
@@ -29,7 +30,7 @@ def train(root: Path, epochs: list[dict[str, Any]], scores: list[float] | None =
         for i, arrays in enumerate(epochs, start=1):
             score = scores[i - 1] if scores else None
             run.save(
-                {"epoch": i, "metrics": {"loss": 1.0 / i}}, arrays, epoch=i, step=i * 10, score=score, name=f"e{i}"
+                RecordMeta(epoch=i, metrics={"loss": 1.0 / i}), arrays, epoch=i, step=i * 10, score=score, name=f"e{i}"
             )
     return run.id
 
@@ -73,7 +74,7 @@ def overtaken(root: Path, times: int) -> RunStore:
     def write() -> None:
         epoch = next(epochs)
         arrays = {"params/w": np.float64(epoch).reshape(1)}
-        store.save({"epoch": epoch}, arrays, epoch=epoch, step=epoch, score=None, name=f"e{epoch}")
+        store.save(RecordMeta(epoch=epoch), arrays, epoch=epoch, step=epoch, score=None, name=f"e{epoch}")
         store.wait()
 
     write()
@@ -85,7 +86,7 @@ def overtaken(root: Path, times: int) -> RunStore:
 def test_a_run_that_deletes_what_was_picked_is_averaged_as_it_is_by_then(tmp_path: Path) -> None:
     with overtaken(tmp_path, 3) as store:
         record = average_checkpoints(tmp_path, store.id, Average(Overtaken(2)), save=tmp_path / "mean")
-    assert record.meta["averaged_from"]["epochs"] == [4, 5]
+    assert record.meta.averaged_from.epochs == [4, 5]
     assert read_record(tmp_path / "mean").arrays["params/w"] == [4.5]
 
 
@@ -134,14 +135,14 @@ def test_layer_state_and_extras_come_from_one_checkpoint_and_nothing_of_the_opti
     }
     best = mean(tmp_path, "latest:average(best(2))")
     assert (best.arrays["params/w"].tolist(), int(best.arrays["state/n"])) == ([2.5, 2.5], 2)
-    assert best.meta["epoch"] == 2
+    assert best.meta.epoch == 2
 
 
 def test_the_emas_are_averaged_when_asked_and_take_the_place_of_the_weights(tmp_path: Path) -> None:
     train(tmp_path, [{"params/w": np.zeros(2), "ema/w": np.full(2, float(i))} for i in (1, 2)])
     record = mean(tmp_path, ema=True)
     assert {k: v.tolist() for k, v in record.arrays.items()} == {"params/w": [1.5, 1.5]}
-    assert record.meta["averaged_from"]["weights"] == "ema"
+    assert record.meta.averaged_from.weights == "ema"
     root = tmp_path / "raw"
     train(root, [{"params/w": np.zeros(2)}])
     with pytest.raises(IncompatibleError, match="no EMA"):
@@ -207,7 +208,7 @@ def test_an_average_is_written_as_an_ordinary_record_outside_the_manifest(tmp_pa
     average_checkpoints(root, "latest", Average(Last(2)), save=tmp_path / "avg")
     record = read_record(tmp_path / "avg")
     assert record.arrays["params/w"].tolist() == [2.5, 2.5]
-    assert record.meta["averaged_from"] == {
+    assert record.meta.averaged_from.as_json() == {
         "spec": "average(last(2))",
         "run": run,
         "directory": root.name,
@@ -217,7 +218,7 @@ def test_an_average_is_written_as_an_ordinary_record_outside_the_manifest(tmp_pa
         "state": f"{run}/checkpoints/e3",
         "weights": "raw",
     }
-    assert record.meta["metrics"] == {}  # of none of the checkpoints
+    assert record.meta.metrics == {}  # of none of the checkpoints
     assert read_manifest(root) == before
     with pytest.raises(ConfigError, match="overwrite"):
         average_checkpoints(root, run, Average(Best(2)), save=tmp_path / "avg")
@@ -231,6 +232,6 @@ def test_a_selection_that_picks_nothing_says_what_the_run_keeps(tmp_path: Path) 
 
 
 def test_an_averaged_record_cannot_be_resumed_as_a_run(tmp_path: Path) -> None:
-    write_record(tmp_path / "avg", {"epoch": 1, "step": 1}, {"params/w": 1})
+    write_record(tmp_path / "avg", RecordMeta(epoch=1, step=1), {"params/w": 1})
     ref = resolve_source(tmp_path / "avg", tmp_path)
     assert not ref.continues(tmp_path)  # type: ignore[union-attr]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, Nitro
-from nitro_cli.checkpoints import check_run_dir_name, read_record, verify_record, write_record
-from nitro_cli.errors import StorageError
+from nitro_cli import Nitro
+from nitro_cli.checkpoints import RecordMeta, check_run_dir_name, read_record, verify_record, write_record
+from nitro_cli.errors import ConfigError, StorageError
 from tests.tiny import Quick
 
 NAMES = [
@@ -23,7 +23,7 @@ def test_arrays_are_written_to_and_read_from_a_directory_of_any_name_and_to_no_o
     values = np.arange(6.0, dtype=np.float32).reshape(2, 3)
     for name in NAMES:
         (tmp_path / name).mkdir()
-        path = write_record(tmp_path / name / "record", {"a": 1}, {"params/w": values})
+        path = write_record(tmp_path / name / "record", RecordMeta(a=1), {"params/w": values})
         verify_record(path)
         np.testing.assert_array_equal(read_record(path).arrays["params/w"], values, err_msg=repr(name))
     assert sorted(os.listdir(tmp_path)) == sorted(NAMES)
@@ -53,7 +53,7 @@ def test_a_record_whose_arrays_do_not_open_again_is_not_published(
 
     monkeypatch.setattr(PyTreeCheckpointHandler, "finalize", finalize_and_lose)
     with pytest.raises(StorageError, match="could not be written") as caught:
-        write_record(tmp_path / "record", {}, {"params/w": np.zeros(3, np.float32)})
+        write_record(tmp_path / "record", RecordMeta(), {"params/w": np.zeros(3, np.float32)})
     assert "is not there" in str(caught.value)
     assert os.listdir(tmp_path) == []
 

@@ -10,6 +10,7 @@ import pytest
 
 from nitro_cli.checkpoints import (
     CheckpointRef,
+    RecordMeta,
     RunStore,
     fallback,
     load_with_fallback,
@@ -74,7 +75,7 @@ def test_the_run_goes_on_after_a_fallback_and_writes_the_lost_epoch_again(tmp_pa
     with RunStore.reopen(
         tmp_path, run, used.entry, checkpointer=Checkpointer(keep=ALL), metric="loss", mode="min"
     ) as store:
-        store.save({}, {"params/w": 22}, epoch=2, step=20, score=2.0, name="epoch-0002")
+        store.save(RecordMeta(), {"params/w": 22}, epoch=2, step=20, score=2.0, name="epoch-0002")
     assert names(tmp_path, run) == ["epoch-0001", "epoch-0002", "epoch-0002.corrupt-1"]
     damage(tmp_path / run / "checkpoints" / "epoch-0002")
     with pytest.warns(NitroWarning):

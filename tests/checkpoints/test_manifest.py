@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nitro_cli.checkpoints import Manifest, ManifestEntry, RunInfo, manifest, read_manifest
+from nitro_cli.checkpoints import Manifest, ManifestEntry, RecordMeta, RunInfo, manifest, read_manifest
 from nitro_cli.checkpoints.documents import EntryDocument
 from nitro_cli.checkpoints.manifest import dump_manifest, load_manifest, update_manifest
 from nitro_cli.errors import IncompatibleError, IntegrityError, NitroWarning, RunNotFoundError
@@ -180,7 +180,7 @@ root = sys.argv[1]
 assert [s.id for s in checkpoints.runs(root)] == ["aaaaaaaa"]
 assert checkpoints.resolve_source("latest:latest", root).epoch == 1
 checkpoints.verify(root), checkpoints.rescan(root), checkpoints.prune(root)
-print(checkpoints.checkpoint_info(root + "/aaaaaaaa/checkpoints/epoch-1").meta)
+print(checkpoints.checkpoint_info(root + "/aaaaaaaa/checkpoints/epoch-1").meta.as_json())
 """
 
 
@@ -189,6 +189,6 @@ def test_listing_verifying_and_finding_need_no_jax(tmp_path: Path) -> None:
 
     put(tmp_path, entry("epoch-1"))
     (tmp_path / RUN / "checkpoints" / "epoch-1").rmdir()
-    write_record(tmp_path / RUN / "checkpoints" / "epoch-1", {"epoch": 1}, {})
+    write_record(tmp_path / RUN / "checkpoints" / "epoch-1", RecordMeta(epoch=1), {})
     done = subprocess.run([sys.executable, "-c", WITHOUT_JAX, tmp_path], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "{'epoch': 1}\n"), done.stderr

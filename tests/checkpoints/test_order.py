@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nitro_cli.checkpoints import RunStore, read_manifest, rescan, resolve_resume, resolve_source, runs
+from nitro_cli.checkpoints import RecordMeta, RunStore, read_manifest, rescan, resolve_resume, resolve_source, runs
 from nitro_cli.errors import NitroWarning
 from nitro_cli.experiment import Checkpointer, Every
 
@@ -63,7 +63,7 @@ def test_of_two_runs_at_work_the_one_that_wrote_last_is_the_newest(tmp_path: Pat
     behind = RunStore.create(tmp_path, experiment="Toy", checkpointer=rule)
     for epoch, store in enumerate((ahead, behind, behind, ahead, behind), start=1):
         clock(400 if store is ahead else 0)
-        store.save({}, {"params/w": epoch}, epoch=epoch, step=epoch, name=f"epoch-{epoch}", final=True)
+        store.save(RecordMeta(), {"params/w": epoch}, epoch=epoch, step=epoch, name=f"epoch-{epoch}", final=True)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert runs(tmp_path)[0].id == store.id

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nitro_cli.checkpoints import RunStore, prune, read_manifest
+from nitro_cli.checkpoints import RecordMeta, RunStore, prune, read_manifest
 from nitro_cli.errors import NitroWarning, NotFoundError
 from nitro_cli.experiment import Best, Checkpointer, Every, Last
 
@@ -62,7 +62,7 @@ def test_the_last_finite_one_stays_whatever_keep_says(tmp_path: Path, make_run: 
 def test_a_run_at_work_is_left_alone(tmp_path: Path) -> None:
     with RunStore.create(tmp_path, experiment="Toy", checkpointer=Checkpointer(keep=ALL)) as run:
         for epoch in (1, 2):
-            run.save({}, {}, epoch=epoch, step=epoch, name=f"e{epoch}")
+            run.save(RecordMeta(), {}, epoch=epoch, step=epoch, name=f"e{epoch}")
         run.wait()
         with pytest.warns(NitroWarning, match="being trained"):
             assert prune(tmp_path, keep=(Last(1),), delete=True) == []

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from nitro_cli.checkpoints import (
+    RecordMeta,
     migrations,
     read_record,
     record_info,
@@ -74,7 +75,7 @@ def test_every_dtype_and_shape_comes_back_bit_for_bit(tmp_path: Path) -> None:
     leaves["strided"] = np.arange(20)[::3]
     leaves["strided bytes"] = np.arange(9, dtype=np.longdouble)[::3]
     leaves["transposed bytes"] = np.arange(6, dtype=np.longdouble).reshape(2, 3).T
-    write_record(tmp_path / "r", {}, leaves)
+    write_record(tmp_path / "r", RecordMeta(), leaves)
     found = read_record(tmp_path / "r").arrays
     assert list(found) == list(leaves)
     for path, leaf in leaves.items():
@@ -84,7 +85,7 @@ def test_every_dtype_and_shape_comes_back_bit_for_bit(tmp_path: Path) -> None:
 def test_any_path_text_is_kept(tmp_path: Path) -> None:
     paths = ["a/b/c", "a.b", "..", "../../x", "ä/ß/日本", "a b", "", "0", "a/b", "CON", "\ud800", "a" * 500, 'q"\\\n']
     leaves = {path: np.array(i) for i, path in enumerate(paths)}
-    write_record(tmp_path / "r", {}, leaves)
+    write_record(tmp_path / "r", RecordMeta(), leaves)
     assert {path: int(leaf) for path, leaf in read_record(tmp_path / "r").arrays.items()} == {
         path: i for i, path in enumerate(paths)
     }
@@ -93,7 +94,7 @@ def test_any_path_text_is_kept(tmp_path: Path) -> None:
 def test_jax_arrays_and_keys_come_back_as_numpy(tmp_path: Path) -> None:
     key = jax.random.key_data(jax.random.key(3))
     weights = jnp.arange(4, dtype=jnp.bfloat16)
-    write_record(tmp_path / "r", {}, {"key": key, "w": weights, "rbg": np.array([1, 2, 3, 255], np.uint8)})
+    write_record(tmp_path / "r", RecordMeta(), {"key": key, "w": weights, "rbg": np.array([1, 2, 3, 255], np.uint8)})
     found = read_record(tmp_path / "r").arrays
     assert_same(found["key"], np.asarray(key))
     assert_same(found["w"], np.asarray(weights))
@@ -102,15 +103,15 @@ def test_jax_arrays_and_keys_come_back_as_numpy(tmp_path: Path) -> None:
 
 def test_python_values_come_back_as_they_were(tmp_path: Path) -> None:
     values = {"i": 2**80, "f": 0.1, "nan": float("nan"), "inf": float("-inf"), "b": True, "n": None, "s": "text"}
-    write_record(tmp_path / "r", {}, values)
+    write_record(tmp_path / "r", RecordMeta(), values)
     found = read_record(tmp_path / "r").arrays
     assert str(found) == str(values)
     assert not (tmp_path / "r" / "arrays").exists()
 
 
 def test_metadata_comes_back_with_tuples_as_lists(tmp_path: Path) -> None:
-    write_record(tmp_path / "r", {"position": 3, "pair": (1, 2), "score": float("inf"), "rows": [{"loss": 1.5}]}, {})
-    assert read_record(tmp_path / "r").meta == {
+    write_record(tmp_path / "r", RecordMeta(position=3, pair=(1, 2), score=float("inf"), rows=[{"loss": 1.5}]), {})
+    assert read_record(tmp_path / "r").meta.as_json() == {
         "position": 3,
         "pair": [1, 2],
         "score": float("inf"),
@@ -119,7 +120,7 @@ def test_metadata_comes_back_with_tuples_as_lists(tmp_path: Path) -> None:
 
 
 def test_only_the_asked_for_leaves_are_loaded(tmp_path: Path) -> None:
-    write_record(tmp_path / "r", {}, {"params/w": np.ones(2), "opt/m": np.zeros(2), "params/n": 3})
+    write_record(tmp_path / "r", RecordMeta(), {"params/w": np.ones(2), "opt/m": np.zeros(2), "params/n": 3})
     assert set(read_record(tmp_path / "r", prefixes=("params/",)).arrays) == {"params/w", "params/n"}
 
 
@@ -127,7 +128,7 @@ def test_a_record_can_be_written_and_read_under_a_running_event_loop(tmp_path: P
     original = asyncio.run
 
     async def notebook() -> Any:
-        write_record(tmp_path / "r", {}, {"w": np.arange(3)})
+        write_record(tmp_path / "r", RecordMeta(), {"w": np.arange(3)})
         return read_record(tmp_path / "r").arrays["w"]
 
     assert asyncio.run(notebook()).tolist() == [0, 1, 2]
@@ -142,18 +143,18 @@ def test_a_record_can_be_written_and_read_under_a_running_event_loop(tmp_path: P
 )
 def test_a_leaf_that_cannot_be_saved_is_refused_by_name(tmp_path: Path, leaf: Any) -> None:
     with pytest.raises(ConfigError, match="params/odd"):
-        write_record(tmp_path / "r", {}, {"params/odd": leaf})
+        write_record(tmp_path / "r", RecordMeta(), {"params/odd": leaf})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
-    write_record(tmp_path / "r", {"n": 1}, {})
+    write_record(tmp_path / "r", RecordMeta(n=1), {})
     (tmp_path / "empty").mkdir()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for name in ("r", "empty", "dangling"):
         with pytest.raises(ConfigError, match="overwrite"):
-            write_record(tmp_path / name, {"n": 2}, {})
-    assert read_record(tmp_path / "r").meta == {"n": 1}
+            write_record(tmp_path / name, RecordMeta(n=2), {})
+    assert read_record(tmp_path / "r").meta.as_json() == {"n": 1}
 
 
 def files_of(record: Path) -> list[str]:
@@ -163,7 +164,7 @@ def files_of(record: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pristine") / "r"
-    write_record(path, {"epoch": 3}, {"params/w": np.arange(300.0), "state/n": np.array(3), "opt/count": 7})
+    write_record(path, RecordMeta(epoch=3), {"params/w": np.arange(300.0), "state/n": np.array(3), "opt/count": 7})
     return path
 
 
@@ -213,7 +214,7 @@ def test_damage_to_any_file_is_found_and_the_file_named(tmp_path: Path, pristine
 
 
 def test_a_listed_file_that_is_no_plain_file_is_refused_unread(tmp_path: Path) -> None:
-    record = write_record(tmp_path / "r", {}, {})
+    record = write_record(tmp_path / "r", RecordMeta(), {})
     (record / "inner").write_bytes(b"")
     digest = hashlib.sha256(b"").hexdigest()
     reseal(record, files={"data": {"size": 0, "sha256": digest}})
@@ -258,7 +259,7 @@ def reseal(record: Path, **changes: Any) -> None:
 
 def test_a_leaf_of_another_dtype_or_shape_is_refused_with_both_sides(tmp_path: Path) -> None:
     for i, (key, value) in enumerate({"dtype": "float64", "shape": [3, 2]}.items()):
-        record = write_record(tmp_path / f"r{i}", {}, {"params/w": np.zeros((2, 3), np.float32)})
+        record = write_record(tmp_path / f"r{i}", RecordMeta(), {"params/w": np.zeros((2, 3), np.float32)})
         leaves = json.loads((record / "record.json").read_bytes())["leaves"]
         leaves["params/w"][key] = value
         reseal(record, leaves=leaves)
@@ -270,14 +271,14 @@ def test_a_leaf_of_another_dtype_or_shape_is_refused_with_both_sides(tmp_path: P
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "arrays/../../outside"])
 def test_a_listed_file_outside_the_record_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "outside").write_bytes(b"secret")
-    record = write_record(tmp_path / "r", {}, {})
+    record = write_record(tmp_path / "r", RecordMeta(), {})
     reseal(record, files={name: {"size": 6, "sha256": "0" * 64}})
     with pytest.raises(IntegrityError, match="leads outside"):
         read_record(record)
 
 
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
-    record = write_record(tmp_path / "r", {}, {})
+    record = write_record(tmp_path / "r", RecordMeta(), {})
     reseal(record, format=99, framework="9.9.9")
     with pytest.raises(IncompatibleError, match="format 99") as caught:
         read_record(record)
@@ -286,7 +287,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_an_older_format_goes_through_each_migration_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = write_record(tmp_path / "r", {"epoch": 1}, {})
+    record = write_record(tmp_path / "r", RecordMeta(epoch=1), {})
     reseal(record, format=1)
     monkeypatch.setattr(migrations, "RECORD_FORMAT", 3)
 
@@ -297,12 +298,12 @@ def test_an_older_format_goes_through_each_migration_in_turn(tmp_path: Path, mon
         return {**document, "meta": {**document["meta"], "twice": document["meta"]["position"] + 2}}
 
     monkeypatch.setattr(migrations, "RECORD_MIGRATIONS", {1: to_2, 2: to_3})
-    assert read_record(record).meta == {"epoch": 1, "position": 0, "twice": 2}
+    assert read_record(record).meta.as_json() == {"epoch": 1, "position": 0, "twice": 2}
     assert record_info(record).format == 1
 
 
 def test_what_is_no_checkpoint_is_not_found(tmp_path: Path) -> None:
-    write_record(tmp_path / "epoch-0001", {}, {})
+    write_record(tmp_path / "epoch-0001", RecordMeta(), {})
     (tmp_path / "other").mkdir()
     with pytest.raises(CheckpointNotFoundError) as caught:
         record_info(tmp_path / "epoch-001")
@@ -312,7 +313,9 @@ def test_what_is_no_checkpoint_is_not_found(tmp_path: Path) -> None:
 
 
 def test_the_info_of_a_record_counts_without_reading_arrays(tmp_path: Path) -> None:
-    record = write_record(tmp_path / "r", {"a": 1}, {"params/w": np.zeros((3, 4), np.float32), "opt/m": np.zeros(9)})
+    record = write_record(
+        tmp_path / "r", RecordMeta(a=1), {"params/w": np.zeros((3, 4), np.float32), "opt/m": np.zeros(9)}
+    )
     (next((record / "arrays").rglob("d/*"))).unlink()
     info = record_info(record / "record.json")
     assert info.parameters == 12
@@ -325,6 +328,6 @@ def test_orbax_itself_can_read_the_arrays(tmp_path: Path) -> None:
     import orbax.checkpoint as ocp
     from etils import epath
 
-    record = write_record(tmp_path / "r", {}, {"params/w": np.arange(5, dtype=np.float32)})
+    record = write_record(tmp_path / "r", RecordMeta(), {"params/w": np.arange(5, dtype=np.float32)})
     tree = ocp.PyTreeCheckpointHandler().restore(epath.Path(record / "arrays"))
     assert np.asarray(tree["0"]).tolist() == [0, 1, 2, 3, 4]

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from nitro_cli.checkpoints import RunStore, prune, read_manifest, rescan, resolve_resume, resolve_source, runs, verify
+from nitro_cli.checkpoints import (
+    RecordMeta,
+    RunStore,
+    prune,
+    read_manifest,
+    rescan,
+    resolve_resume,
+    resolve_source,
+    runs,
+    verify,
+)
 from nitro_cli.checkpoints.json_text import BLANK_DIGEST, seal
 from nitro_cli.errors import ExitCode, IntegrityError, NitroWarning
 from nitro_cli.experiment import Best, Checkpointer, Every, Last
@@ -153,7 +163,7 @@ def test_a_checkpoint_is_listed_although_the_selector_that_ranks_it_raises(tmp_p
     RaisesLater.calls = 0
     store = RunStore.create(tmp_path, experiment="Toy", checkpointer=Checkpointer(keep=(RaisesLater(1),)))
     for epoch in (1, 2, 3):
-        store.save({}, {"params/w": epoch}, epoch=epoch, step=epoch, name=f"epoch-{epoch}")
+        store.save(RecordMeta(), {"params/w": epoch}, epoch=epoch, step=epoch, name=f"epoch-{epoch}")
     with pytest.raises(ZeroDivisionError):
         store.wait()
     store.set_status("error")
@@ -168,7 +178,7 @@ def test_a_record_that_was_published_and_not_listed_is_adopted_by_a_resume_whate
     (summary,) = runs(root)
     with RunStore.reopen(root, summary.id, **RULE) as store:
         before = (root / "manifest.json").read_bytes()
-        store.save({}, {"params/w": 4}, epoch=4, step=40, name="epoch-0004", final=True)
+        store.save(RecordMeta(), {"params/w": 4}, epoch=4, step=40, name="epoch-0004", final=True)
         (root / "manifest.json").write_bytes(before)
         store.set_status(status)
     assert len(read_manifest(root).entries) == 3

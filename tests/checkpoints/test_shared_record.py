@@ -21,6 +21,7 @@ from nitro_cli.checkpoints import (
     ArrayPieces,
     AverageRef,
     PartWriter,
+    RecordMeta,
     RunStore,
     WrittenPart,
     average,
@@ -86,7 +87,7 @@ def write(path: Path, begin: Begin | None = None, scale: float = 1) -> Path:
     mine, other = shares(scale)
     temporary = begin_shared(path)
     parts = (begin or begin_with(other))(temporary)
-    return commit_shared(path, temporary, prepare_record({"epoch": 1}, mine, {}), parts, sleep=lambda _: None)
+    return commit_shared(path, temporary, prepare_record(RecordMeta(epoch=1), mine, {}), parts, sleep=lambda _: None)
 
 
 def test_what_two_processes_wrote_reads_as_one_tree_in_the_order_and_bits_of_the_leaves(tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_a_process_that_is_not_the_first_writes_whole_stores(tmp_path: Path, mon
     with monkeypatch.context() as second:
         second.setattr(jax, "process_index", lambda *_: 1)
         parts = begin_with(other)(temporary)()
-    commit_shared(tmp_path / "r", temporary, prepare_record({}, mine, {}), lambda: parts)
+    commit_shared(tmp_path / "r", temporary, prepare_record(RecordMeta(), mine, {}), lambda: parts)
     arrays = read_record(tmp_path / "r").arrays
     assert arrays["params/kernel"].tobytes() == KERNEL.tobytes()
     assert arrays["opt/small"].tobytes() == SMALL.tobytes()
@@ -289,11 +290,11 @@ def test_a_run_publishes_when_every_process_has_reported_and_its_records_average
         return wait_for_gate
 
     with RunStore.create(tmp_path, experiment="m:E", checkpointer=Checkpointer(keep=(Every(1),))) as run:
-        run.save({}, shares(1)[0], epoch=1, step=1, name="one", others=begin(1))
+        run.save(RecordMeta(), shares(1)[0], epoch=1, step=1, name="one", others=begin(1))
         assert [p.name for p in (run.path / "checkpoints").iterdir()] == seen
         assert read_manifest(tmp_path).entries == ()
         gate.set()
-        run.save({}, shares(3)[0], epoch=2, step=2, name="two", others=begin(3), final=True)
+        run.save(RecordMeta(), shares(3)[0], epoch=2, step=2, name="two", others=begin(3), final=True)
         assert sorted(p.name for p in (run.path / "checkpoints").iterdir()) == ["one", "two"]
     refs = resolve_source("latest:average(every(1))", tmp_path)
     assert isinstance(refs, AverageRef)
@@ -310,8 +311,8 @@ def test_a_run_whose_other_process_is_lost_says_so_at_the_next_save_and_keeps_wh
         return wait
 
     with RunStore.create(tmp_path, experiment="m:E", checkpointer=Checkpointer(keep=(Every(1),))) as run:
-        run.save({}, shares()[0], epoch=1, step=1, name="one", others=begin_with(shares()[1]))
-        run.save({}, shares()[0], epoch=2, step=2, name="two", others=lost)
+        run.save(RecordMeta(), shares()[0], epoch=1, step=1, name="one", others=begin_with(shares()[1]))
+        run.save(RecordMeta(), shares()[0], epoch=2, step=2, name="two", others=lost)
         with pytest.raises(NitroError, match="process 1 of the run died"):
             run.wait()
         assert [p.name for p in (run.path / "checkpoints").iterdir()] == ["one"]

@@ -11,6 +11,7 @@ import pytest
 from nitro_cli.checkpoints import (
     AverageRef,
     CheckpointRef,
+    RecordMeta,
     RunStore,
     rescan,
     resolve_resume,
@@ -263,8 +264,8 @@ def test_a_run_without_checkpoints_is_not_the_latest(tmp_path: Path, make_run: A
 def test_the_latest_of_a_run_may_be_a_resume_point_and_the_best_never(tmp_path: Path) -> None:
     rule = Checkpointer(keep=(Best(1), Last(1)))
     with RunStore.create(tmp_path, experiment="Toy", checkpointer=rule, metric="loss", mode="min") as run:
-        run.save({}, {"params/w": 1}, epoch=1, step=10, score=0.5, name="e1")
-        run.save({}, {"params/w": 2}, epoch=2, step=13, score=0.1, name="stop", resume_point=True)
+        run.save(RecordMeta(), {"params/w": 1}, epoch=1, step=10, score=0.5, name="e1")
+        run.save(RecordMeta(), {"params/w": 2}, epoch=2, step=13, score=0.1, name="stop", resume_point=True)
     assert found("latest:latest", tmp_path) == (run.id, 2)
     assert found("latest:best", tmp_path) == (run.id, 1)
     ref = resolve_source("latest:average(last(5))", tmp_path)
@@ -275,8 +276,8 @@ def test_the_latest_of_a_run_may_be_a_resume_point_and_the_best_never(tmp_path: 
 def test_best_ranks_under_the_asked_metric_and_warns_of_the_others(tmp_path: Path) -> None:
     rule = Checkpointer(keep=ALL)
     with RunStore.create(tmp_path, experiment="Toy", checkpointer=rule, metric="loss", mode="min") as run:
-        run.save({}, {}, epoch=1, step=1, score=0.5, name="e1")
-        run.save({}, {}, epoch=2, step=2, score=0.4, metric="acc", mode="max", name="e2")
+        run.save(RecordMeta(), {}, epoch=1, step=1, score=0.5, name="e1")
+        run.save(RecordMeta(), {}, epoch=2, step=2, score=0.4, metric="acc", mode="max", name="e2")
     with pytest.warns(NitroWarning, match="1 under acc"):
         assert found("latest:best", tmp_path, metric="loss", mode="min") == (run.id, 1)
     with pytest.raises(CheckpointNotFoundError, match=r"under f1 \(max\); there are scores under acc \(max\), loss"):
@@ -325,10 +326,10 @@ def test_auto_never_starts_fresh_beside_checkpoints(tmp_path: Path, make_run: An
 
 def test_a_record_published_just_before_a_kill_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunStore.create(tmp_path, experiment="Toy", checkpointer=Checkpointer())
-    run.save({}, {}, epoch=1, step=10, name="e1", final=True)
+    run.save(RecordMeta(), {}, epoch=1, step=10, name="e1", final=True)
     with monkeypatch.context() as patch:
         patch.setattr(store_module, "update_manifest", lambda *a, **k: (_ for _ in ()).throw(OSError("killed")))
-        run.save({}, {}, epoch=2, step=20, name="e2")
+        run.save(RecordMeta(), {}, epoch=2, step=20, name="e2")
         with pytest.raises(OSError, match="killed"):
             run.close()
     ref = resolve_resume("auto", tmp_path)
@@ -348,7 +349,7 @@ def test_a_path_works_beside_a_broken_manifest_with_a_warning(two_runs: tuple[Pa
 
 
 def test_an_average_record_is_a_source_by_its_path(tmp_path: Path) -> None:
-    write_record(tmp_path / "average", {"epoch": 7, "step": 70}, {"params/w": 1})
+    write_record(tmp_path / "average", RecordMeta(epoch=7, step=70), {"params/w": 1})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ref = resolve_source(tmp_path / "average", tmp_path)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from nitro_cli.checkpoints import (
+    RecordMeta,
     RunStore,
     read_manifest,
     read_record,
@@ -49,7 +50,7 @@ def create(root: Path, checkpointer: Checkpointer | None = KEEP_LAST, **keywords
 
 def save(run: RunStore, epoch: int, score: float | None = None, **keywords: Any) -> Path:
     facts: dict[str, Any] = {"epoch": epoch, "step": epoch * 10, "score": score, "name": f"epoch-{epoch}", **keywords}
-    return run.save({"epoch": epoch}, {"params/w": epoch}, **facts)
+    return run.save(RecordMeta(epoch=epoch), {"params/w": epoch}, **facts)
 
 
 def on_disk(run: RunStore) -> list[str]:
@@ -125,13 +126,13 @@ def test_metadata_and_device_arrays_are_copied_when_save_returns(
     weights = jnp.zeros(3)
     history = [{"loss": 1.0}]
     with held_back(monkeypatch) as let_go:
-        path = run.save({"rows": history}, {"params/w": weights}, epoch=1, step=1, name="e")
+        path = run.save(RecordMeta(rows=history), {"params/w": weights}, epoch=1, step=1, name="e")
         history.append({"loss": 2.0})
         weights.delete()
         let_go()
         run.close()
     record = read_record(path)
-    assert record.meta == {"rows": [{"loss": 1.0}]}
+    assert record.meta.as_json() == {"rows": [{"loss": 1.0}]}
     assert record.arrays["params/w"].tolist() == [0, 0, 0]
 
 
@@ -143,7 +144,7 @@ def test_an_array_on_the_cpu_can_be_donated_while_its_copy_is_written(
 
     weights = jnp.zeros(3)
     with create(tmp_path) as run, held_back(monkeypatch) as let_go:
-        path = run.save({}, {"params/w": weights}, epoch=1, step=1, name="e")
+        path = run.save(RecordMeta(), {"params/w": weights}, epoch=1, step=1, name="e")
         jax.jit(lambda w: w + 1, donate_argnums=0)(weights).block_until_ready()
         assert weights.is_deleted()
         let_go()
@@ -479,7 +480,7 @@ def test_temporaries_are_cleaned_by_the_holder_of_the_run_alone(tmp_path: Path) 
 def test_an_averaged_record_laid_beside_the_checkpoints_is_not_adopted(tmp_path: Path) -> None:
     with create(tmp_path) as run:
         save(run, 1)
-    write_record(run.path / "checkpoints" / "average", {}, {"params/w": 1})
+    write_record(run.path / "checkpoints" / "average", RecordMeta(), {"params/w": 1})
     RunStore.reopen(tmp_path, run.id).close()
     assert [e.name for e in read_manifest(tmp_path).entries] == ["epoch-1"]
 
@@ -499,7 +500,7 @@ def test_too_little_disk_is_refused_with_both_numbers(tmp_path: Path, monkeypatc
 
 def test_the_estimated_size_covers_what_is_written(tmp_path: Path) -> None:
     arrays = {f"params/{i}": np.zeros((50, 50), np.float32) for i in range(20)}
-    path = write_record(tmp_path / "r", {}, arrays)
+    path = write_record(tmp_path / "r", RecordMeta(), arrays)
     written = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
     assert written <= record_bytes(arrays) <= 2 * written
 
@@ -507,7 +508,7 @@ def test_the_estimated_size_covers_what_is_written(tmp_path: Path) -> None:
 ENDS_IN_FLIGHT = """
 import sys, threading
 import numpy as np
-from nitro_cli.checkpoints import RunStore, array_store
+from nitro_cli.checkpoints import RecordMeta, RunStore, array_store
 from nitro_cli.experiment import Checkpointer
 from nitro_cli.checkpoints import record
 run = RunStore.create(sys.argv[1], experiment="pkg:Toy", checkpointer=Checkpointer())
@@ -518,7 +519,7 @@ def late(*arguments):
     assert ending.wait(60)
     real(*arguments)
 record.write_arrays = late
-run.save({}, {"params/w": np.arange(4)}, epoch=1, step=1, name="e")
+run.save(RecordMeta(), {"params/w": np.arange(4)}, epoch=1, step=1, name="e")
 """
 
 

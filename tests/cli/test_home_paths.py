@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli import Experiment, Host, JSONLogger, Nitro, average_checkpoints, checkpoint_info, read_manifest, runs
+from nitro_cli import Experiment, Host, Nitro, average_checkpoints, checkpoint_info, read_manifest, runs
 from nitro_cli.experiment import TensorBoardLogger
 from nitro_cli.registry import resolve
+from nitro_cli.tracking import JSONLogger
 
 
 @pytest.fixture

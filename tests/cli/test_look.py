@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nitro_cli.checkpoints import RunStore
+from nitro_cli.checkpoints import RecordMeta, RunStore
 from nitro_cli.experiment import Checkpointer, Last
 
 
@@ -194,7 +194,7 @@ def ahead(monkeypatch, root, days):
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: real() + days * 86400)
         store = RunStore.create(root, experiment="m:Probe", checkpointer=Checkpointer(keep=(Last(1),)))
-        store.save({}, {"params/w": 1}, epoch=1, step=1, name="e1", final=True)
+        store.save(RecordMeta(), {"params/w": 1}, epoch=1, step=1, name="e1", final=True)
         store.set_status("completed")
         store.close()
     (store.path / "history.jsonl").write_text('{"epoch":1,"step":1,"loss":0.5}\n')

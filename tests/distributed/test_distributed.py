@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import Average, ConfigError, Every, Nitro, average_checkpoints, set_progress_reporter, setup_distributed
+from nitro_cli import Average, Every, Nitro, average_checkpoints, set_progress_reporter, setup_distributed
 from nitro_cli.checkpoints import read_record, record_info, verify
+from nitro_cli.errors import ConfigError
 from nitro_cli.run import flatten
 from tests.process_data import Augmented, Wide, carry_digest
 from tests.tiny import Quick

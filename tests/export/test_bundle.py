@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import BundleError, IncompatibleError, IntegrityError, Nitro, NitroWarning, load_bundle
+from nitro_cli import BundleError, Nitro, NitroWarning, load_bundle
+from nitro_cli.errors import IncompatibleError, IntegrityError
 from nitro_cli.export import DamagedBundleError, NoBundleError, UntrustedPostprocessError, verify_bundle
 from nitro_cli.export.load import manifest_seal
 from tests.export.alone import run_alone

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, ExportSpec, Nitro, NitroError, NitroWarning, NotFoundError
+from nitro_cli import ExportSpec, Nitro, NitroError, NitroWarning
+from nitro_cli.errors import ConfigError, NotFoundError
 from nitro_cli.export import backend_names, export
 from tests.export.served import SOFTMAX, Scores, Softmaxed, Wired
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, ExportSpec, Nitro, load_bundle
+from nitro_cli import ExportSpec, Nitro, load_bundle
+from nitro_cli.errors import ConfigError
 from nitro_cli.export import renew
 from tests.export.served import Tokens, returning
 from tests.tiny import FEATURES, Light

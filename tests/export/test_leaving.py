@@ -15,20 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import (
-    ConfigError,
-    Device,
-    HookError,
-    JSONLogger,
-    Nitro,
-    NitroWarning,
-    Private,
-    compile_view,
-    export_provenance,
-    load_bundle,
-)
+from nitro_cli import Device, Nitro, NitroWarning, Private, compile_view, export_provenance, load_bundle
 from nitro_cli.checkpoints import record_info
+from nitro_cli.errors import ConfigError, HookError
 from nitro_cli.export import ExportJob, git_provenance, load, renew
+from nitro_cli.tracking import JSONLogger
 from tests.export.served import Scores, inputs
 
 SECRET = "pa55w0rd-of-the-laboratory"
@@ -105,7 +96,7 @@ def test_a_checkpoint_holds_no_path_of_the_machine_and_no_private_value(trained:
     source = nitro.parts.source
     assert source is not None
     assert source.path is not None
-    meta = record_info(source.path).meta
+    meta = record_info(source.path).meta.as_json()
     assert tomllib.loads(meta["config"])["experiment"] == {"name": "Leaving"}
     assert str(home) not in json.dumps({key: meta[key] for key in ("config", "fields", "experiment", "logger")})
     assert SECRET not in (source.path / "record.json").read_text()

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, ExportSpec, Nitro, NitroWarning
+from nitro_cli import ExportSpec, Nitro, NitroWarning
+from nitro_cli.errors import ConfigError
 from nitro_cli.export.contract import WireContract
 from nitro_cli.export.onnx.conversion import onnx_model
 from nitro_cli.export.program import Served

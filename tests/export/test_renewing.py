@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli import IncompatibleError, IntegrityError, Nitro, NitroWarning, load_bundle
+from nitro_cli import Nitro, NitroWarning, load_bundle
+from nitro_cli.errors import IncompatibleError, IntegrityError
 from nitro_cli.export import DamagedBundleError, load, renew
 from tests.export.served import Scores, Wired, inputs
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nitro_cli import ConfigError, ExportSpec, Nitro, NitroWarning
+from nitro_cli import ExportSpec, Nitro, NitroWarning
+from nitro_cli.errors import ConfigError
 from tests.export.served import Scores, Softmaxed, Wired, inputs, returning
 
 pytestmark = [

@@ -31,7 +31,10 @@ def outcome(root: Path, run: str | None = None) -> Outcome:
     entries = [entry for entry in read_manifest(root).entries if entry.run == summary.id]
     last = max(entries, key=lambda entry: (entry.step, not entry.resume_point))
     record = read_record(root / last.path)
-    facts = {name: record.meta[name] for name in ("epoch", "step", "epoch_loss", "history", "metrics", "rules", "seed")}
+    facts = {
+        name: record.meta.as_json()[name]
+        for name in ("epoch", "step", "epoch_loss", "history", "metrics", "rules", "seed")
+    }
     lines = [
         {key: value for key, value in line.items() if key not in ("time", "timestamp")}
         for line in _json_lines(root / summary.id / "metrics.jsonl")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nitro_cli import EMA, Checkpointer, EarlyStopping, Plateau, cosine
+from nitro_cli import EMA, Checkpointer, EarlyStopping
 from nitro_cli.experiment import Best, Last
+from nitro_cli.optim import Plateau, cosine
 from tests.tiny import Tiny
 
 __all__ = ["Subject"]

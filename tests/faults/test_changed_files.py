@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nitro_cli import JSONLogger, Nitro
+from nitro_cli import Nitro
 from nitro_cli.checkpoints import resolve_resume, runs, verify
 from nitro_cli.cli.run_history import read_history
 from nitro_cli.cli.run_places import FoundRun
 from nitro_cli.errors import IntegrityError, NitroWarning
+from nitro_cli.tracking import JSONLogger
 from tests.faults.subject import Subject
 from tests.faults.test_kill_matrix import ROOT
 

@@ -14,8 +14,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nitro_cli.checkpoints import check_meta, prune, record_info, rescan, resolve_resume, resolve_source, runs, verify
-from nitro_cli.checkpoints.documents import ManifestDocument, RecordDocument, RecordEntry, ResumeMeta, RunDocument
+from nitro_cli.checkpoints import (
+    ResumeMeta,
+    prune,
+    record_info,
+    rescan,
+    resolve_resume,
+    resolve_source,
+    resume_meta,
+    runs,
+    verify,
+)
+from nitro_cli.checkpoints.documents import ManifestDocument, RecordDocument, RecordEntry, RunDocument
 from nitro_cli.checkpoints.json_text import BLANK_DIGEST, seal
 from nitro_cli.cli.app import app
 from nitro_cli.errors import IncompatibleError, IntegrityError, NitroError, NitroWarning
@@ -166,8 +176,8 @@ def test_a_record(record: Path) -> None:
 
     def read() -> None:
         info = record_info(record)
-        check_meta(info.meta, record)
-        History.from_json_rows(info.meta.get("history", []), origin=f"{file}: history")
+        meta = resume_meta(info.meta, record)
+        History.from_json_rows(meta.history, origin=f"{file}: history")
         assert info.size >= 0
         assert info.parameters >= 0
 

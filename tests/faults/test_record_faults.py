@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from nitro_cli.checkpoints import (
+    RecordMeta,
     RunStore,
     load_with_fallback,
     read_manifest,
@@ -39,7 +40,7 @@ RULE = Checkpointer(keep=(Best(1), Last(1)))
 VICTIMS = """
 import os, signal, sys
 import numpy as np
-from nitro_cli.checkpoints import RunStore, record
+from nitro_cli.checkpoints import RecordMeta, RunStore, record
 from nitro_cli.experiment import Best, Checkpointer, Last
 base = sys.argv[1]
 rule = Checkpointer(keep=(Best(1), Last(1)))
@@ -65,7 +66,7 @@ def train(root, die_at):
         return wrapper
 
     def save(epoch, score):
-        run.save({"epoch": epoch}, {"params/w": np.full(4, epoch)}, epoch=epoch, step=epoch, score=score,
+        run.save(RecordMeta(epoch=epoch), {"params/w": np.full(4, epoch)}, epoch=epoch, step=epoch, score=score,
                  name=f"e{epoch}", final=True)
         note = real["open"](root + ".acknowledged", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.write(note, str(epoch).encode())
@@ -119,22 +120,22 @@ def test_a_kill_at_any_change_to_the_disk_loses_no_committed_checkpoint(fast_dis
             ref = resolve_resume("auto", root)
         assert ref is not None
         assert ref.epoch >= acknowledged, root
-        assert record_info(ref.path).meta["epoch"] == ref.epoch
+        assert record_info(ref.path).meta.epoch == ref.epoch
         assert ref.continues(root)
         with RunStore.reopen(root, summary.id, ref.entry, checkpointer=RULE, metric="loss", mode="min") as again:
             assert again.latest is not None
             assert again.latest.epoch == ref.epoch
-            again.save({}, {}, epoch=ref.epoch + 1, step=ref.step + 1, score=0.05, name="next")
+            again.save(RecordMeta(), {}, epoch=ref.epoch + 1, step=ref.step + 1, score=0.05, name="next")
         assert [p.name for p in (root / summary.id / "checkpoints").iterdir()] == ["next"], root
         assert not list(root.glob(".manifest.json.tmp-*"))
 
 
 def test_what_a_published_but_unlisted_checkpoint_displaces_is_deleted_at_the_next_start(tmp_path: Path) -> None:
     with RunStore.create(tmp_path, experiment="Toy", checkpointer=RULE, metric="loss", mode="min") as run:
-        run.save({}, {}, epoch=1, step=5, score=0.1, name="e1", final=True)
-        run.save({}, {}, epoch=2, step=8, name="e2", resume_point=True, final=True)
+        run.save(RecordMeta(), {}, epoch=1, step=5, score=0.1, name="e1", final=True)
+        run.save(RecordMeta(), {}, epoch=2, step=8, name="e2", resume_point=True, final=True)
         before = (tmp_path / "manifest.json").read_bytes()
-        run.save({}, {}, epoch=2, step=10, score=0.2, name="e2", final=True)
+        run.save(RecordMeta(), {}, epoch=2, step=10, score=0.2, name="e2", final=True)
     # As a kill between the record and the manifest leaves it: the deletion has not begun either.
     shutil.copytree(run.path / "checkpoints" / "e2", run.path / "checkpoints" / "e2-resume")
     (tmp_path / "manifest.json").write_bytes(before)
@@ -149,12 +150,12 @@ def test_what_a_published_but_unlisted_checkpoint_displaces_is_deleted_at_the_ne
 KILLED_IN_ORBAX = """
 import os, signal, sys, threading
 import numpy as np
-from nitro_cli.checkpoints import RunStore, array_store
+from nitro_cli.checkpoints import RecordMeta, RunStore, array_store
 from nitro_cli.experiment import Checkpointer, Last
 run = RunStore.create(sys.argv[1], experiment="Toy", checkpointer=Checkpointer(keep=Last(1)))
-run.save({}, {"params/w": np.arange(4)}, epoch=1, step=1, name="e1", final=True)
+run.save(RecordMeta(), {"params/w": np.arange(4)}, epoch=1, step=1, name="e1", final=True)
 os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
-run.save({}, {"params/w": np.zeros(2_000_000)}, epoch=2, step=2, name="e2", final=True)
+run.save(RecordMeta(), {"params/w": np.zeros(2_000_000)}, epoch=2, step=2, name="e2", final=True)
 """
 
 
@@ -188,16 +189,16 @@ def test_a_full_disk_is_one_clear_error_and_what_was_committed_stays(
 ) -> None:
     run = RunStore.create(small_disk, experiment="Toy", checkpointer=RULE)
     arrays = {f"params/{i}": np.arange(20_000.0) for i in range(4)}
-    run.save({"epoch": 1}, arrays, epoch=1, step=1, name="e1", final=True)
+    run.save(RecordMeta(epoch=1), arrays, epoch=1, step=1, name="e1", final=True)
     for epoch in (2, 3):
         big = {path: np.tile(leaf, 4) for path, leaf in arrays.items()}
-        run.save({"epoch": epoch}, big, epoch=epoch, step=epoch, name=f"e{epoch}")
+        run.save(RecordMeta(epoch=epoch), big, epoch=epoch, step=epoch, name=f"e{epoch}")
         with pytest.raises(StorageError, match="could not be written") as caught:
             run.wait()
         assert "the disk is full" in (caught.value.why or "")
     assert [p.name for p in (run.path / "checkpoints").iterdir()] == ["e1"]
     assert np.array_equal(read_record(run.path / "checkpoints" / "e1").arrays["params/3"], arrays["params/3"])
-    run.save({"epoch": 4}, {"params/0": np.arange(3)}, epoch=4, step=4, name="e4", final=True)
+    run.save(RecordMeta(epoch=4), {"params/0": np.arange(3)}, epoch=4, step=4, name="e4", final=True)
     assert [e.name for e in read_manifest(small_disk).entries] == ["e4"]
     run.close()
     assert capfd.readouterr().err == "", "orbax complains beside the one error"
@@ -205,7 +206,7 @@ def test_a_full_disk_is_one_clear_error_and_what_was_committed_stays(
 
 def test_a_disk_too_full_for_the_manifest_keeps_the_old_one_and_the_record_is_adopted(small_disk: Path) -> None:
     run = RunStore.create(small_disk, experiment="Toy", checkpointer=RULE)
-    run.save({}, {}, epoch=1, step=1, name="e1", final=True)
+    run.save(RecordMeta(), {}, epoch=1, step=1, name="e1", final=True)
     before = (small_disk / "manifest.json").read_bytes()
     real = os.rename
 
@@ -220,7 +221,7 @@ def test_a_disk_too_full_for_the_manifest_keeps_the_old_one_and_the_record_is_ad
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", fill_after)
-        run.save({}, {}, epoch=2, step=2, name="e2")
+        run.save(RecordMeta(), {}, epoch=2, step=2, name="e2")
         with pytest.raises(StorageError, match="manifest could not be written"):
             run.close()
     assert (small_disk / "manifest.json").read_bytes() == before
@@ -232,15 +233,15 @@ def test_a_disk_too_full_for_the_manifest_keeps_the_old_one_and_the_record_is_ad
 
 def test_a_read_only_directory_is_one_clear_error_and_can_be_read(small_disk: Path) -> None:
     run = RunStore.create(small_disk, experiment="Toy", checkpointer=RULE)
-    run.save({"epoch": 1}, {"params/w": np.arange(3)}, epoch=1, step=1, name="e1")
-    run.save({"epoch": 2}, {"params/w": np.arange(3)}, epoch=2, step=2, name="e2", resume_point=True)
+    run.save(RecordMeta(epoch=1), {"params/w": np.arange(3)}, epoch=1, step=1, name="e1")
+    run.save(RecordMeta(epoch=2), {"params/w": np.arange(3)}, epoch=2, step=2, name="e2", resume_point=True)
     run.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     for attempt in (
         lambda: RunStore.create(small_disk, experiment="Toy", checkpointer=RULE),
         lambda: RunStore.create(small_disk / "new", experiment="Toy", checkpointer=RULE),
         lambda: RunStore.reopen(small_disk, run.id),
-        lambda: write_record(small_disk / "r", {}, {"params/w": np.arange(3)}),
+        lambda: write_record(small_disk / "r", RecordMeta(), {"params/w": np.arange(3)}),
     ):
         with pytest.raises(StorageError) as caught:
             attempt()
@@ -248,7 +249,7 @@ def test_a_read_only_directory_is_one_clear_error_and_can_be_read(small_disk: Pa
     assert runs(small_disk)[0].status == "interrupted"
     ref = resolve_resume("auto", small_disk)
     assert ref is not None
-    assert load_with_fallback(ref)[0].meta == {"epoch": 2}
+    assert load_with_fallback(ref)[0].meta == RecordMeta(epoch=2)
 
 
 READER = """
@@ -275,7 +276,13 @@ def test_readers_in_other_processes_never_see_a_half_written_directory(tmp_path:
                 reader.stdin.write("go\n")
                 reader.stdin.flush()
                 run.save(
-                    {}, {"params/w": epoch}, epoch=epoch, step=epoch, score=1 / epoch, name=f"e{epoch}", final=True
+                    RecordMeta(),
+                    {"params/w": epoch},
+                    epoch=epoch,
+                    step=epoch,
+                    score=1 / epoch,
+                    name=f"e{epoch}",
+                    final=True,
                 )
                 assert reader.stdout.readline() == "read\n"
             reader.stdin.close()
@@ -286,14 +293,14 @@ def test_bit_rot_found_while_another_process_trains_only_moves_that_checkpoint(t
     rule = Checkpointer(keep=(Last(3),))
     with RunStore.create(tmp_path, experiment="Toy", checkpointer=rule) as run:
         for epoch in (1, 2, 3):
-            run.save({}, {"params/w": epoch}, epoch=epoch, step=epoch, name=f"e{epoch}", final=True)
+            run.save(RecordMeta(), {"params/w": epoch}, epoch=epoch, step=epoch, name=f"e{epoch}", final=True)
         record = run.path / "checkpoints" / "e3" / "record.json"
         document = json.loads(record.read_text())
         record.write_text(json.dumps({**document, "written": 0}))
         ref = resolve_source("latest:latest", tmp_path)
         with pytest.warns(NitroWarning, match="1 optimizer steps are lost"):
             assert load_with_fallback(ref)[0].arrays["params/w"] == 2  # type: ignore[arg-type]
-        run.save({}, {"params/w": 4}, epoch=4, step=4, name="e4", final=True)
+        run.save(RecordMeta(), {"params/w": 4}, epoch=4, step=4, name="e4", final=True)
         assert sorted(p.name for p in record.parent.parent.iterdir()) == ["e1", "e2", "e3.corrupt-1", "e4"]
 
 

@@ -13,6 +13,7 @@ import pytest
 from nitro_cli.checkpoints import (
     AverageRef,
     CheckpointRef,
+    RecordMeta,
     RunStore,
     average,
     load_with_fallback,
@@ -56,8 +57,8 @@ def test_every_leaf_loads_with_its_values_and_dtype(root: Path) -> None:
     for path, leaf in expected.items():
         assert (record.arrays[path].dtype, record.arrays[path].shape) == (leaf.dtype, leaf.shape), path
         assert np.array_equal(record.arrays[path], leaf), path
-    assert (record.meta["epoch"], record.meta["seed"], record.meta["stop_reason"]) == (2, 42, "completed")
-    assert math.isnan(record.meta["metrics"]["nan"])
+    assert (record.meta.epoch, record.meta.seed, record.meta.stop_reason) == (2, 42, "completed")
+    assert math.isnan(record.meta.metrics["nan"])
 
 
 def test_the_directory_lists_verifies_resolves_averages_and_rescans(root: Path) -> None:
@@ -78,5 +79,5 @@ def test_the_directory_lists_verifies_resolves_averages_and_rescans(root: Path) 
 
 def test_the_run_can_be_continued(root: Path) -> None:
     with RunStore.reopen(root, RUN, checkpointer=Checkpointer(), metric="loss", mode="min") as run:
-        run.save({}, {"params/w": 1}, epoch=3, step=30, score=0.25, name="epoch-0003")
+        run.save(RecordMeta(), {"params/w": 1}, epoch=3, step=30, score=0.25, name="epoch-0003")
     assert runs(root)[0].epochs == (1, 2, 3)

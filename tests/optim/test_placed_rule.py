@@ -8,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import SAM, Nitro, Plateau, SingleGrad, optim
+from nitro_cli import Nitro, optim
 from nitro_cli.errors import HookError, OptimizerError, ScheduleError
+from nitro_cli.optim import SAM, Plateau, SingleGrad
 from tests.tiny import Bare
 
 RHO = 0.4

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import EMA, SAM, Checkpointer, Device, JSONLogger, Nitro, Plateau, linear
+from nitro_cli import EMA, Checkpointer, Device, Nitro
 from nitro_cli.errors import (
     ConfigError,
     DivergenceError,
@@ -22,6 +22,8 @@ from nitro_cli.errors import (
     OptimizerError,
     ScheduleError,
 )
+from nitro_cli.optim import SAM, Plateau, linear
+from nitro_cli.tracking import JSONLogger
 from tests.tiny import CLASSES, Bare, points
 
 SGD = optax.inject_hyperparams(optax.sgd)(learning_rate=0.1, momentum=0.5)

@@ -13,7 +13,8 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ASAM, SAM, ArrayBatches, Nitro, PerturbRule
+from nitro_cli import ArrayBatches, Nitro
+from nitro_cli.optim import ASAM, SAM, PerturbRule
 from tests.tiny import CLASSES, Bare, Quick, points
 
 RATE = 0.5

@@ -13,18 +13,9 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import (
-    SAM,
-    ArrayBatches,
-    Device,
-    JSONLogger,
-    Nitro,
-    Plateau,
-    cache_stats,
-    cosine,
-    linear,
-    set_progress_reporter,
-)
+from nitro_cli import ArrayBatches, Device, Nitro, cache_stats, set_progress_reporter
+from nitro_cli.optim import SAM, Plateau, cosine, linear
+from nitro_cli.tracking import JSONLogger
 from tests.tiny import Bare, points
 
 

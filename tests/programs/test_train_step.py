@@ -10,7 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import EMA, Nitro, one_cycle
+from nitro_cli import EMA, Nitro
+from nitro_cli.optim import one_cycle
 from tests.tiny import CLASSES, FEATURES, Bare, points
 
 STEPS = 4

@@ -20,7 +20,7 @@ import optax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from nitro_cli import EMA, Mean, Nitro, NitroError, set_progress_reporter, setup_devices
-from nitro_cli.checkpoints import PartWriter, read_record
+from nitro_cli.checkpoints import PartWriter, RecordMeta, read_record
 from nitro_cli.checkpoints.record import prepare_record
 from nitro_cli.checkpoints.shared_record import begin_shared, commit_shared
 from nitro_cli.cli.app import main
@@ -197,7 +197,7 @@ def pieces() -> dict[str, Any]:
     writer = PartWriter(1)
     writer.write(temporary, shares[1], parts.append)
     writer.wait()
-    commit_shared(path, temporary, prepare_record({}, shares[0], {}), lambda: parts)
+    commit_shared(path, temporary, prepare_record(RecordMeta(), shares[0], {}), lambda: parts)
     return {
         "counts": {name: [len(one[name].pieces) for one in shares] for name in specs},
         "same": {name: same(array, values[name]) for name, array in read_record(path).arrays.items()},

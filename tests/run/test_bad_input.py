@@ -14,10 +14,11 @@ import optax
 import pytest
 
 import nitro_cli
-from nitro_cli import ArrayBatches, EarlyStopping, ExitCode, GraphConst, Mean, Nitro, read_manifest
+from nitro_cli import ArrayBatches, EarlyStopping, GraphConst, Mean, Nitro, read_manifest
 from nitro_cli.errors import (
     ConfigError,
     DataError,
+    ExitCode,
     HookError,
     IncompatibleError,
     MetricError,

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import EMA, Device, GraphConst, Nitro, cache_stats, linear
+from nitro_cli import EMA, Device, GraphConst, Nitro, cache_stats
+from nitro_cli.optim import linear
 from nitro_cli.run import PhaseName
 from tests.tiny import Light, points
 

@@ -16,7 +16,6 @@ import pytest
 from nitro_cli import (
     ArrayBatches,
     Checkpointer,
-    ConfigError,
     Device,
     Experiment,
     GraphConst,
@@ -26,6 +25,7 @@ from nitro_cli import (
     read_manifest,
     train,
 )
+from nitro_cli.errors import ConfigError
 from nitro_cli.registry import read_config, resolve
 
 
@@ -77,7 +77,11 @@ def recorded(nitro: Nitro) -> tuple[dict[str, Any], dict[str, Any], dict[str, An
     """config.toml, run.json and the newest record's metadata."""
     assert nitro.run_path is not None
     config = tomllib.loads((nitro.run_path / "config.toml").read_text())
-    return config, json.loads((nitro.run_path / "run.json").read_text()), checkpoint_info(newest_record(nitro)).meta
+    return (
+        config,
+        json.loads((nitro.run_path / "run.json").read_text()),
+        checkpoint_info(newest_record(nitro)).meta.as_json(),
+    )
 
 
 def newest_record(nitro: Nitro) -> Path:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ArrayBatches, Checkpointer, DivergenceError, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli import ArrayBatches, Checkpointer, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli.errors import DivergenceError
 from nitro_cli.experiment import Last
 from nitro_cli.programs import MOST_STEPS, trace_step
 from nitro_cli.run import dispatch
@@ -111,7 +112,7 @@ def test_the_mode_is_in_the_record_and_a_resumed_run_keeps_it(grouped: Any, monk
         patch.setattr("nitro_cli.programs.repeated.StepTrace.obstacle", lambda self, backend: "not here")
         one, _ = grouped(60.0, max_epochs=1)
     entry = read_manifest(one.run_dir).entries[-1]
-    assert checkpoint_info(one.run_dir / entry.path).meta["steps_per_dispatch"] == 1
+    assert checkpoint_info(one.run_dir / entry.path).meta.steps_per_dispatch == 1
     resumed = Nitro(Many(), data=fed(), run_dir=one.run_dir, resume="auto").train()
     assert dispatches(resumed) == [{"steps in one call": "1", "because": "as the run began"}]
     assert resumed.step == 2 * BATCHES

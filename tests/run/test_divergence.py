@@ -11,7 +11,8 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Device, DivergenceError, ExitCode, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli import ArrayBatches, Device, Nitro, NoPrefetch, checkpoint_info, read_manifest
+from nitro_cli.errors import DivergenceError, ExitCode
 from tests.tiny import CLASSES, Bare, points, stop_after
 
 BATCHES, SICK = 6, 4
@@ -97,7 +98,7 @@ def test_no_checkpoint_of_a_poisoned_state_exists_and_the_run_is_an_error(tmp_pa
     manifest = read_manifest(tmp_path)
     assert [run.status for run in manifest.runs.values()] == ["error"]
     assert [entry.step for entry in manifest.entries] == [4]
-    assert checkpoint_info(tmp_path / manifest.entries[0].path).meta["step"] == 4
+    assert checkpoint_info(tmp_path / manifest.entries[0].path).meta.step == 4
     assert [line["step"] for line in log_lines(nitro, "train")] == [1, 2, 3, 4]
     assert all(np.isfinite(line["loss"]) for line in log_lines(nitro, "train"))
 

@@ -15,20 +15,19 @@ from nitro_cli import (
     ArrayBatches,
     Best,
     Checkpointer,
-    ConfigError,
     Last,
     NitroError,
     NitroWarning,
     NoPrefetch,
     Selector,
     Sum,
-    TensorBoardLogger,
     cache_reset,
     cache_stats,
     dry_run,
     train,
 )
-from nitro_cli.errors import MetricError
+from nitro_cli.errors import ConfigError, MetricError
+from nitro_cli.tracking import TensorBoardLogger
 from tests.tiny import CLASSES, FEATURES, Light, Tiny, linear
 
 

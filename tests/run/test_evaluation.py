@@ -11,8 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Concat, Experiment, JSONLogger, Max, Mean, Min, Nitro, Sum
+from nitro_cli import ArrayBatches, Concat, Experiment, Max, Mean, Min, Nitro, Sum
 from nitro_cli.errors import HookError, MetricError
+from nitro_cli.tracking import JSONLogger
 from tests.tiny import Bare, points
 
 SIZES = (8, 8, 4)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import Average, Checkpointer, CheckpointRecord, ConfigError, Epochs, Nitro, load_checkpoint, train
-from nitro_cli.errors import CheckpointNotFoundError
+from nitro_cli import Average, Checkpointer, CheckpointRecord, Epochs, Nitro, load_checkpoint, train
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError
 from tests.tiny import Light
 
 SCORES = [0.5, 0.9, 0.1]
@@ -50,7 +50,7 @@ def test_load_checkpoint_gives_metadata_and_arrays_of_the_host(first: Nitro) -> 
     (path,) = (first.run_path / "checkpoints").glob("epoch-0003*")
     record = load_checkpoint(str(path))
     assert isinstance(record, CheckpointRecord)
-    assert (record.meta["epoch"], record.meta["step"]) == (3, first.step)
+    assert (record.meta.epoch, record.meta.step) == (3, first.step)
     assert {name for name in record.arrays if name.startswith("params/")} == {"params/kernel", "params/bias"}
     assert all(isinstance(leaf, np.ndarray) for name, leaf in record.arrays.items() if name.startswith("params/"))
     np.testing.assert_array_equal(record.arrays["params/kernel"], np.asarray(first.params["kernel"]))

@@ -10,9 +10,19 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Device, Experiment, ExportSpec, Mean, Nitro, Plateau, one_cycle, warmup_cosine
+from nitro_cli import ArrayBatches, Device, Experiment, ExportSpec, Mean, Nitro
 from nitro_cli.errors import ScheduleError
-from nitro_cli.optim import cosine, exponential, inverse_sqrt, linear, piecewise, polynomial
+from nitro_cli.optim import (
+    Plateau,
+    cosine,
+    exponential,
+    inverse_sqrt,
+    linear,
+    one_cycle,
+    piecewise,
+    polynomial,
+    warmup_cosine,
+)
 
 LONG = 100  # steps of warmup; the horizon of a handle without a train split must not be counted as 1
 

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ArrayBatches, Checkpointer, EarlyStopping, Mean, Nitro, Plateau
+from nitro_cli import ArrayBatches, Checkpointer, EarlyStopping, Mean, Nitro
 from nitro_cli.errors import ConfigError
+from nitro_cli.optim import Plateau
 from tests.tiny import Bare, points
 
 RULES: dict[str, dict[str, Any]] = {

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from nitro_cli import JSONLogger, MLflowLogger, Nitro, Tee
+from nitro_cli import Nitro
 from nitro_cli.errors import NitroWarning
+from nitro_cli.tracking import JSONLogger, MLflowLogger, Tee
 from tests.tiny import Bare
 
 

@@ -20,13 +20,10 @@ from nitro_cli import (
     Average,
     Checkpointer,
     CheckpointRecord,
-    ConfigError,
     ExportSpec,
-    HookError,
     Last,
     Nitro,
     NitroError,
-    PerturbRule,
     Selector,
     register_phase_monitor,
     runs,
@@ -35,8 +32,9 @@ from nitro_cli import (
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.targets import Target, find_weights
-from nitro_cli.errors import CheckpointNotFoundError, RunNotFoundError
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError, HookError, RunNotFoundError
 from nitro_cli.export import find_backend
+from nitro_cli.optim import PerturbRule
 from nitro_cli.registry import resolved_of
 from tests.tiny import Light, Quick, points, stop_after
 
@@ -101,12 +99,12 @@ class Shelf:
             return False
         arrays = io.BytesIO()
         np.savez(arrays, **record.arrays)
-        self.held[f"step {step}"] = (json.dumps(record.meta), arrays.getvalue(), score)
+        self.held[f"step {step}"] = (json.dumps(record.meta_as_json()), arrays.getvalue(), score)
         return None
 
     def load(self, source: str) -> Any:
         meta, arrays, _ = self.held[source]
-        return CheckpointRecord(json.loads(meta), dict(np.load(io.BytesIO(arrays))))
+        return CheckpointRecord.from_json(json.loads(meta), np.load(io.BytesIO(arrays)))
 
     def find_latest(self) -> str | None:
         return max(self.held, key=lambda name: int(name.split()[1]), default=None)
@@ -153,7 +151,7 @@ def test_a_checkpointer_of_ones_own_is_given_every_epoch_and_writes_nothing_into
     assert (run.status, run.checkpoints, whole.best, whole.state_saved) == ("completed", (), None, True)
     assert list((run.path / "checkpoints").iterdir()) == []
     meta = shelf.load("step 6").meta
-    assert (meta["epoch"], meta["step"], meta["stop_reason"], meta["run"]) == (3, 6, "completed", run.id)
+    assert (meta.epoch, meta.step, meta.stop_reason, meta.run) == (3, 6, "completed", run.id)
     assert len(list(whole.history)) == 3
 
 

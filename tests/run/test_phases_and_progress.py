@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import (
-    ConfigError,
-    DataError,
-    Nitro,
-    progress_counter,
-    progress_note,
-    register_phase_monitor,
-    set_progress_reporter,
-)
+from nitro_cli import Nitro, progress_counter, progress_note, register_phase_monitor, set_progress_reporter
+from nitro_cli.errors import ConfigError, DataError
 from nitro_cli.run import unregister_phase_monitor
 from tests.tiny import Light
 

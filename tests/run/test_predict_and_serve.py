@@ -10,19 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import (
-    EMA,
-    Checkpointer,
-    ConfigError,
-    DataError,
-    Device,
-    ExitCode,
-    GraphConst,
-    HookError,
-    Nitro,
-    read_manifest,
-)
-from nitro_cli.errors import IncompatibleError, NotFoundError, RoutingError
+from nitro_cli import EMA, Checkpointer, Device, GraphConst, Nitro, read_manifest
+from nitro_cli.errors import ConfigError, DataError, ExitCode, HookError, IncompatibleError, NotFoundError, RoutingError
 from tests.tiny import CLASSES, FEATURES, Quick, points
 
 

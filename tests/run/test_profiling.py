@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import pytest
 
-from nitro_cli import ConfigError, DivergenceError, NoPrefetch, Prefetch, profile
+from nitro_cli import NoPrefetch, Prefetch, profile
+from nitro_cli.errors import ConfigError, DivergenceError
 from nitro_cli.run.stopwatch import REST, Stopwatch
 from tests.tiny import Light
 

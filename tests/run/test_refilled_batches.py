@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from nitro_cli import ArrayBatches, Device, DivergenceError, Experiment, Mean, Nitro, NoPrefetch, Prefetch
+from nitro_cli import ArrayBatches, Device, Experiment, Mean, Nitro, NoPrefetch, Prefetch
 from nitro_cli.data import check_batch_at, inspect_split
-from nitro_cli.errors import DataError
+from nitro_cli.errors import DataError, DivergenceError
 
 ROWS = 4096
 """Enough that XLA:CPU would read the array where it is, long after the source was asked for more."""

@@ -19,18 +19,18 @@ from nitro_cli import (
     Concat,
     EarlyStopping,
     Experiment,
-    JSONLogger,
     Last,
     Max,
     Mean,
     Nitro,
     NoPrefetch,
-    Plateau,
     Sum,
     read_manifest,
 )
 from nitro_cli.cli.app import app
 from nitro_cli.errors import HookError, MetricError
+from nitro_cli.optim import Plateau
+from nitro_cli.tracking import JSONLogger
 
 
 def rows(values: Any) -> dict[str, np.ndarray]:

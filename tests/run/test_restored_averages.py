@@ -10,21 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import (
-    Average,
-    Best,
-    Checkpointer,
-    ConfigError,
-    EarlyStopping,
-    Epochs,
-    Every,
-    Last,
-    Nitro,
-    average_checkpoints,
-    runs,
-)
+from nitro_cli import Average, Best, Checkpointer, EarlyStopping, Epochs, Every, Last, Nitro, average_checkpoints, runs
 from nitro_cli.checkpoints import read_record
-from nitro_cli.errors import CheckpointNotFoundError
+from nitro_cli.errors import CheckpointNotFoundError, ConfigError
 from nitro_cli.experiment import Selector
 from tests.tiny import Light
 
@@ -162,6 +150,6 @@ def test_an_average_of_fewer_says_how_many_and_is_named_after_them(asked: Select
         nitro = Nitro(Four(), run_dir=trained, weights=("latest", Average(asked)))
     assert nitro.checkpoint_source.endswith(f":average({is_})")
     with pytest.warns(UserWarning, match="finds"):
-        facts = average_checkpoints(trained, "latest", Average(asked)).meta["averaged_from"]
-    assert facts["spec"] == f"average({is_})"
-    assert len(facts["epochs"]) == int(is_[5])
+        facts = average_checkpoints(trained, "latest", Average(asked)).meta.averaged_from
+    assert facts.spec == f"average({is_})"
+    assert len(facts.epochs) == int(is_[5])

@@ -19,13 +19,12 @@ from nitro_cli import (
     EarlyStopping,
     Mean,
     Nitro,
-    Plateau,
     Prefetch,
     checkpoint_info,
-    one_cycle,
     read_manifest,
 )
 from nitro_cli.errors import IncompatibleError
+from nitro_cli.optim import Plateau, one_cycle
 from tests.tiny import Quick, points, stop_after
 
 STEPS, EPOCHS = 6, 3
@@ -84,7 +83,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, log_lines: Any) -> Callable[
 
 def last_meta(nitro: Nitro) -> dict[str, Any]:
     entries = sorted(read_manifest(nitro.run_dir).entries, key=lambda entry: entry.step)
-    return checkpoint_info(nitro.run_dir / entries[-1].path).meta
+    return checkpoint_info(nitro.run_dir / entries[-1].path).meta.as_json()
 
 
 def assert_equal_runs(whole: Whole, resumed: Nitro, bits: Any, log_lines: Any) -> None:

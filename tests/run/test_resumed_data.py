@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from nitro_cli import ArrayBatches, Checkpointer, Experiment, Nitro, checkpoint_info, read_manifest
-from nitro_cli.checkpoints import CheckpointRecord
+from nitro_cli.checkpoints import CheckpointRecord, resume_meta
 from nitro_cli.data import Split, inspect_split
 from nitro_cli.errors import DataError, IncompatibleError, NitroWarning
 from nitro_cli.run.restore import Source
@@ -130,7 +130,7 @@ def test_the_same_data_is_taken_without_a_word(stopped: Path, resume: Any) -> No
 
 def test_a_record_keeps_rows_batch_size_and_order_of_every_split(stopped: Path) -> None:
     (entry,) = read_manifest(stopped).entries
-    kept = checkpoint_info(stopped / entry.path).meta["data"]
+    kept = checkpoint_info(stopped / entry.path).meta.data
     assert {name: (facts["rows"], facts["batch_size"], facts["order"]) for name, facts in kept.items()} == {
         "train": (100, 30, "shuffled by the run's seed"),
         "val": (8, 4, "as stored"),
@@ -139,8 +139,8 @@ def test_a_record_keeps_rows_batch_size_and_order_of_every_split(stopped: Path) 
 
 def test_a_record_without_facts_of_the_data_goes_on(stopped: Path) -> None:
     (entry,) = read_manifest(stopped).entries
-    meta = dict(checkpoint_info(stopped / entry.path).meta)
-    del meta["data"]
+    held = checkpoint_info(stopped / entry.path).meta.model_copy(update={"data": {}})
+    meta = resume_meta(held, entry.path)
     source = Source("resume", CheckpointRecord(meta=meta, arrays={}), "an old record")
     other: dict[str, Split] = {"train": inspect_split("train", train(101, value=3.0), train=True)}
     check_resumed_data(source, other, accum=1, seed=0)

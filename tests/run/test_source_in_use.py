@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nitro_cli.checkpoints import RunStore
+from nitro_cli.checkpoints import RecordMeta, RunStore
 from nitro_cli.checkpoints import record as record_module
 from nitro_cli.checkpoints.durable import remove_tree
 from nitro_cli.errors import CheckpointNotFoundError, ExitCode, LockedError
@@ -22,7 +22,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
         tmp_path, experiment="m:Toy", checkpointer=Checkpointer(keep=(Every(1),)), metric="loss", mode="min"
     )
     for epoch in (1, 2):
-        held.save({"epoch": epoch}, {"params/w": epoch}, epoch=epoch, step=epoch, score=1.0, name=f"epoch-{epoch}")
+        held.save(
+            RecordMeta(epoch=epoch), {"params/w": epoch}, epoch=epoch, step=epoch, score=1.0, name=f"epoch-{epoch}"
+        )
     held.wait()
     verify = record_module.verify_record
 
@@ -57,7 +59,9 @@ def test_weights_of_a_run_at_work_are_those_it_has_by_the_time_they_are_read(
     )
 
     def save(epoch: int) -> None:
-        held.save({"epoch": epoch}, {"params/w": epoch}, epoch=epoch, step=epoch, score=-epoch, name=f"epoch-{epoch}")
+        held.save(
+            RecordMeta(epoch=epoch), {"params/w": epoch}, epoch=epoch, step=epoch, score=-epoch, name=f"epoch-{epoch}"
+        )
         held.wait()
 
     save(1)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import EMA, Checkpointer, EarlyStopping, IncompatibleError, Nitro, checkpoint_info, read_manifest
-from nitro_cli.errors import ConfigError, MetricError
+from nitro_cli import EMA, Checkpointer, EarlyStopping, Nitro, checkpoint_info, read_manifest
+from nitro_cli.errors import ConfigError, IncompatibleError, MetricError
 from nitro_cli.experiment import parse_selector
 from tests.tiny import Light, stop_after
 
@@ -215,7 +215,7 @@ def test_a_request_writes_a_resume_point_without_validation_or_history(tmp_path:
     (entry,) = read_manifest(tmp_path).entries
     assert (entry.step, entry.score, entry.resume_point) == (5, None, True)
     meta = checkpoint_info(tmp_path / entry.path).meta
-    assert (meta["position"], meta["epoch_closed"]) == (5, False)
+    assert (meta.position, meta.epoch_closed) == (5, False)
     finish = json.loads((nitro.run_path / "metrics.jsonl").read_text().splitlines()[-1])
     assert (finish["type"], finish["status"]) == ("finish", "requested")
 

@@ -3,7 +3,8 @@
 CLASS = '''
 import jax.numpy as jnp
 import numpy as np
-from nitro_cli import ArrayBatches, Device, DivergenceError, Experiment, Mean, Nitro
+from nitro_cli import ArrayBatches, Device, Experiment, Mean, Nitro
+from nitro_cli.errors import DivergenceError
 
 
 class Line(Experiment):

@@ -83,7 +83,7 @@ def test_sigterm_exits_75_and_the_resumed_run_equals_the_uninterrupted_one(
     for name, array in one.arrays.items():
         assert array.tobytes() == other.arrays[name].tobytes(), name
     for fact in ("history", "metrics", "epoch_loss", "rules", "step"):
-        assert one.meta[fact] == other.meta[fact]
+        assert getattr(one.meta, fact) == getattr(other.meta, fact)
     logs = [next(root.glob("*/metrics.jsonl")).read_text().splitlines() for root in (whole, folder / "parts")]
     lines = [[json.loads(line) for line in log] for log in logs]
     kept = [[line for line in log if line.get("context") in ("train", "validate")] for log in lines]
@@ -99,5 +99,5 @@ def test_ctrl_c_exits_130_and_says_that_the_state_is_saved(folder: Path, command
 
 def test_another_directory_reaches_the_same_run(folder: Path, whole: Path, document: Any, tmp_path: Path) -> None:
     there = document("validate", whole, "--experiment", f"{folder / 'story.py'}:Story", cwd=tmp_path)
-    assert there["metrics"]["acc"] == max(row["acc"] for row in last_record(whole).meta["history"])
+    assert there["metrics"]["acc"] == max(row["acc"] for row in last_record(whole).meta.history)
     assert list(tmp_path.iterdir()) == []

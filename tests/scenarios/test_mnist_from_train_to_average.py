@@ -116,6 +116,6 @@ def test_the_record_says_what_it_was_trained_with(day: Day) -> None:
     root = day.folder / "runs" / "MnistMLP"
     (newest,) = root.glob(f"{day.resume['run']}/**/epoch-0003*")
     meta = checkpoint_info(newest).meta
-    assert meta["preset"] == "smoke"
-    assert meta["fields"]["graphconst"]["width"] == 16
-    assert meta["fields"]["host"]["max_epochs"] == 3
+    assert meta.preset == "smoke"
+    assert meta.fields["graphconst"]["width"] == 16
+    assert meta.fields["host"]["max_epochs"] == 3

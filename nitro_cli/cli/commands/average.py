@@ -59,15 +59,16 @@ def run(
     name = _file_name(str(picked.selector), load_ema)
     target = user_path(save) if save is not None else _own_place(place, name)
     record = average_checkpoints(place.root, place.id, picked, save=target, ema=load_ema)
-    facts = record.meta["averaged_from"]
+    facts = record.meta.averaged_from
+    assert facts is not None
     metrics = _evaluated(output, target, evaluate, experiment) if evaluate is not None else None
     if output.json:
         more = {} if metrics is None else {"split": evaluate, "metrics": metrics}
-        output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts, **more)
+        output.document(run=place.id, run_dir=place.root, path=target, averaged_from=facts.as_json(), **more)
         return ExitCode.OK
     output.line(str(target))
-    epochs = ", ".join(str(epoch) for epoch in facts["epochs"])
-    output.note(f"the mean of {len(facts['epochs'])} checkpoints of run {place.id}: epochs {epochs}")
+    epochs = ", ".join(str(epoch) for epoch in facts.epochs)
+    output.note(f"the mean of {len(facts.epochs)} checkpoints of run {place.id}: epochs {epochs}")
     splits = _splits(place)
     if metrics is None and {"test", "val"} & splits:
         code = experiment or _code_to_name(place)

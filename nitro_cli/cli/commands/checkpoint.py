@@ -44,18 +44,18 @@ def info(
     found = checkpoint_info(_named(output, path))
     if output.json:
         shapes = {name: {"dtype": s.dtype, "shape": s.shape, "kind": s.kind} for name, s in found.leaves.items()}
-        about = found.meta.get("experiment") or {}
+        about = found.meta.experiment
         output.document(
-            experiment=about.get("name"), import_path=about.get("import"),
+            experiment=about.name, import_path=about.import_,
             path=found.path, format=found.format, framework=found.framework, versions=found.versions,
-            written=found.written, entry=found.entry, size=found.size, parameters=found.parameters, meta=found.meta,
+            written=found.written, entry=found.entry, size=found.size, parameters=found.parameters,
+            meta=found.meta.as_json(),
             leaves=shapes,
         )  # fmt: skip
         return ExitCode.OK
     output.show(table(["checkpoint", found.path.name], _facts(found), fold=(1,)))
-    metrics = found.meta.get("metrics") or {}
-    if metrics:
-        rows = [[name, number(value, 6)] for name, value in metrics.items()]
+    if found.meta.metrics:
+        rows = [[name, number(value, 6)] for name, value in found.meta.metrics.items()]
         output.show(table(["metric", "value"], rows, right=(1,), title="\nmetrics"))
     if leaves:
         rows = [[name, s.dtype, "x".join(map(str, s.shape)) or "scalar"] for name, s in found.leaves.items()]
@@ -82,13 +82,13 @@ def _named(output: Output, text: str) -> Path:
 
 def _facts(found: Any) -> list[list[Any]]:
     meta = found.meta
-    averaged = meta.get("averaged_from")
+    averaged = meta.averaged_from
     rows = [
-        ["experiment", (meta.get("experiment") or {}).get("name")],
-        ["preset", meta.get("preset")],
-        ["epoch", meta.get("epoch")],
-        ["step", meta.get("step")],
-        ["seed", meta.get("seed")],
+        ["experiment", meta.experiment.name],
+        ["preset", meta.preset],
+        ["epoch", meta.epoch],
+        ["step", meta.step],
+        ["seed", meta.seed],
         ["written", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.written))],
         ["size", size(found.size)],
         ["parameters", f"{found.parameters:,}"],
@@ -96,9 +96,9 @@ def _facts(found: Any) -> list[list[Any]]:
         ["format", found.format],
     ]
     if averaged:
-        rows.append(["average of", f"{averaged['spec']} of run {averaged['run']}: epochs {averaged['epochs']}"])
-    if meta.get("stop_reason"):
-        rows.append(["stopped", meta["stop_reason"]])
+        rows.append(["average of", f"{averaged.spec} of run {averaged.run}: epochs {averaged.epochs}"])
+    if meta.stop_reason:
+        rows.append(["stopped", meta.stop_reason])
     return rows
 
 

@@ -108,12 +108,12 @@ def _unlike_training(source: InputFields, target: Target) -> list[str]:
     """The fields of another dtype or shape than the batches of training, which the checkpoint knows."""
     from nitro_cli.checkpoints import record_info
 
-    trained = record_info(target.checkpoint).meta.get("batch_fields", {}) if target.checkpoint is not None else {}
+    trained = record_info(target.checkpoint).meta.batch_fields if target.checkpoint is not None else {}
     told = []
     for name, (shape, dtype) in source.types().items():
         known = trained.get(name)
-        if known is not None and (known["dtype"], known["shape"]) != (dtype, list(shape[1:])):
-            was = f"{known['dtype']}[{', '.join(['n', *map(str, known['shape'])])}]"
+        if known is not None and (known.dtype, known.shape) != (dtype, list(shape[1:])):
+            was = f"{known.dtype}[{', '.join(['n', *map(str, known.shape)])}]"
             told.append(f"input {name} is {dtype}{list(shape)}, the model was trained with {was}")
     return told
 
