@@ -172,5 +172,5 @@ class PlateauCounters:
         self.scale = float(state["scale"])
         self.best = None if state["best"] is None else float(state["best"])
         self.bad_epochs, self.cooldown_left = int(state["bad_epochs"]), int(state["cooldown_left"])
-        self.reductions = int(state.get("reductions", 0))
+        self.reductions = int(state["reductions"])
         return True

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from nitro_cli.checkpoints import (
+    CheckpointRecord,
     RecordMeta,
     migrations,
     read_record,
@@ -300,6 +301,34 @@ def test_an_older_format_goes_through_each_migration_in_turn(tmp_path: Path, mon
     monkeypatch.setattr(migrations, "RECORD_MIGRATIONS", {1: to_2, 2: to_3})
     assert read_record(record).meta.as_json() == {"epoch": 1, "position": 0, "twice": 2}
     assert record_info(record).format == 1
+
+
+def test_a_record_of_format_2_says_what_it_said_by_silence_and_by_null(tmp_path: Path) -> None:
+    record = write_record(tmp_path / "r", RecordMeta(step=4), {})
+    plateau = {"metric": "loss", "mode": "min", "scale": 0.5, "best": 1.0, "bad_epochs": 0, "cooldown_left": 0}
+    old = {"step": 4, "anchors": None, "rules": {"early_stop": None, "schedules": {"plateaus": {"lr": plateau}}}}
+    reseal(record, format=2, meta=old)
+    meta = read_record(record).meta
+    assert (meta.step, meta.steps_per_dispatch, meta.anchors) == (4, 1, {})
+    assert meta.rules.schedules == {"plateaus": {"lr": {**plateau, "reductions": 0}}}
+    reseal(record, format=3, meta=old)
+    with pytest.raises(IntegrityError, match="is damaged") as caught:
+        record_info(record)
+    assert "anchors" in (caught.value.why or "")
+
+
+def test_metadata_goes_through_strict_json_and_keeps_what_a_later_nitro_adds() -> None:
+    meta = RecordMeta(epoch=3, metrics={"loss": float("inf")}, experiment={"name": "A", "import": "m:A"}, later=[1])
+    text = json.dumps(CheckpointRecord(meta, {}).meta_as_json(), allow_nan=False)
+    again = CheckpointRecord.from_json(json.loads(text), {"params/w": 1})
+    assert (again.meta, again.arrays) == (meta, {"params/w": 1})
+    assert again.meta.as_json()["later"] == [1]
+    with pytest.raises(IncompatibleError, match="format 99"):
+        CheckpointRecord.from_json({**json.loads(text), "format": 99}, {})
+    with pytest.raises(IntegrityError, match="is damaged"):
+        CheckpointRecord.from_json({**json.loads(text), "epoch": "third"}, {})
+    with pytest.raises(ValueError, match="frozen"):
+        meta.epoch = 4
 
 
 def test_what_is_no_checkpoint_is_not_found(tmp_path: Path) -> None:

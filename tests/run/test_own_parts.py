@@ -227,6 +227,10 @@ def test_what_a_checkpointer_of_ones_own_cannot_give_is_said(whole: Nitro, tmp_p
     broken = type("Broken", (Shelf,), {"load": lambda self, source: {"meta": {}}, "find_best": lambda self: "x"})
     with pytest.raises(HookError, match=r"`Broken.load` returned dict"):
         shelved(tmp_path, broken(), weights=("latest", "best"))
+    broken.load = lambda self, source: CheckpointRecord({"step": 2}, {})
+    with pytest.raises(HookError, match=r"CheckpointRecord with a dict as metadata") as caught:
+        shelved(tmp_path, broken(), weights=("latest", "best"))
+    assert "CheckpointRecord.from_json(meta, arrays)" in caught.value.fix
 
 
 def test_a_checkpointer_may_decline_and_what_it_raises_ends_the_run(tmp_path: Path) -> None:
