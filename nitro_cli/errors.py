@@ -18,15 +18,18 @@ __all__ = [
     "DivergenceError",
     "ExitCode",
     "ExperimentNotFoundError",
+    "FitError",
     "HookError",
     "HostFieldError",
     "IncompatibleError",
     "IntegrityError",
     "LockedError",
     "MetricError",
+    "MismatchError",
     "MissingExtraError",
     "NitroError",
     "NitroWarning",
+    "NonFiniteOutputError",
     "NotFoundError",
     "OptimizerError",
     "PresetError",
@@ -37,6 +40,7 @@ __all__ = [
     "ScheduleError",
     "StoppedError",
     "StorageError",
+    "StreamClosedError",
     "nearest",
     "warn",
 ]
@@ -196,6 +200,10 @@ class DataError(ConfigError):
     """A split or a batch breaks the contract of data sources."""
 
 
+class NonFiniteOutputError(DataError):
+    """An output is NaN or infinite, and so has no probability."""
+
+
 class MissingExtraError(ConfigError):
     """An optional feature was asked for whose packages are not installed."""
 
@@ -206,6 +214,14 @@ class MetricError(ConfigError):
 
 class HookError(NitroError):
     """A user's hook returned something it must not."""
+
+
+class FitError(NitroError):
+    """A calibrator or a threshold was asked for that the data does not give; the reason says why."""
+
+
+class StreamClosedError(NitroError):
+    """A stream of predictions was asked for more after it was closed or consumed."""
 
 
 class ProcessLostError(NitroError):
@@ -248,6 +264,10 @@ class IncompatibleError(NitroError):
     """A resume, weights source or export target does not fit."""
 
     exit_code = ExitCode.INCOMPATIBLE
+
+
+class MismatchError(IncompatibleError):
+    """A calibrator or a policy is of another model, other labels or other probabilities."""
 
 
 class LockedError(IncompatibleError):

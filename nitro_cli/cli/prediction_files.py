@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import lzma
-import math
 import os
 import shutil
 import tempfile
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,22 +16,9 @@ import numpy as np
 
 from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.errors import ConfigError, DataError, NotFoundError, StorageError, nearest
-from nitro_cli.text import IrregularFileError, open_regular
+from nitro_cli.text.array_files import ArrayFile
 
 __all__ = ["InputFields", "OutputFile"]
-
-_PART = 1 << 26
-"""Bytes that are read at once."""
-_NO_LITERAL = (
-    ValueError,
-    TypeError,
-    SyntaxError,
-    tokenize.TokenError,
-    RecursionError,
-    MemoryError,
-    OverflowError,
-)
-"""What numpy raises of a header, which it reads as a Python literal or as its tokens: it may be any text."""
 
 
 class InputFields:
@@ -52,17 +35,16 @@ class InputFields:
     """
 
     def __init__(self, path: Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
-        _check_regular(path)
+        self._file = ArrayFile(path)
         self.path = path
-        self._single = path.suffix == ".npy"
-        held = self._names()
-        if self._single and len(wanted) != 1:
+        held = self._file.names
+        if self._file.single and len(wanted) != 1:
             raise DataError(
                 f"{path.name} holds one array, and forward takes {', '.join(wanted)}",
                 where=str(path),
                 fix="save the fields by name: numpy.savez(file, " + ", ".join(f"{name}=..." for name in wanted) + ")",
             )
-        missing = [name for name in wanted if name not in held] if not self._single else []
+        missing = [name for name in wanted if name not in held] if not self._file.single else []
         if missing:
             raise DataError(
                 f"forward takes {', '.join(missing)}, which {path.name} does not hold",
@@ -84,139 +66,20 @@ class InputFields:
         """Shape and dtype of every field's array."""
         told = {}
         for name in self.fields:
-            with self.open(name) as stream:
-                shape, _, dtype = _header(stream, f"{self.path}: {name}")
+            shape, dtype = self._file.shape_and_dtype(name)
             told[name] = (shape, dtype.name)
         return told
 
     def batches(self, size: int) -> Iterator[dict[str, np.ndarray]]:
         """Batches of at most `size` samples, in order."""
-        readers = [_RowReader(self, name) for name in self.fields]
-        try:
+        with contextlib.ExitStack() as opened:
+            readers = {name: opened.enter_context(contextlib.closing(self._file.rows(name))) for name in self.fields}
             for start in range(0, self.samples, size):
                 count = min(size, self.samples - start)
-                yield {reader.name: reader.rows(count) for reader in readers}
-        finally:
-            for reader in readers:
-                reader.close()
-
-    def _names(self) -> tuple[str, ...]:
-        if self._single:
-            return ()
-        with _readable(self.path, f"{self.path.name} is no .npz file"), zipfile.ZipFile(self.path) as archive:
-            return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
-
-    def open(self, name: str) -> Any:
-        """The stream of one field's array, at its header."""
-        with _readable(f"{self.path}: {name}"):
-            if self._single:
-                return open(self.path, "rb")
-            with zipfile.ZipFile(self.path) as archive:
-                return archive.open(f"{name}.npy")
+                yield {name: reader.rows(count) for name, reader in readers.items()}
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        with self.open(name) as stream:
-            return _header(stream, f"{self.path}: {name}")[0]
-
-
-class _RowReader:
-    """Reads the rows of one array from its stream, in order."""
-
-    def __init__(self, source: InputFields, name: str) -> None:
-        self.name = name
-        self._where = f"{source.path}: {name}"
-        self._stream = source.open(name)
-        shape, fortran, self._dtype = _header(self._stream, self._where)
-        self._row = shape[1:]
-        self._row_bytes = math.prod(self._row) * self._dtype.itemsize
-        self._whole: np.ndarray | None = None
-        if fortran and len(shape) > 1:  # rows are not contiguous: this one array is read whole
-            flat = self._exactly(shape[0] * self._row_bytes)
-            self._whole = _native(np.frombuffer(flat, self._dtype)).reshape(shape, order="F")
-        self._at = 0
-
-    def rows(self, count: int) -> np.ndarray:
-        """The next `count` rows."""
-        if self._whole is not None:
-            self._at += count
-            return np.ascontiguousarray(self._whole[self._at - count : self._at])
-        data = self._exactly(count * self._row_bytes)
-        return _native(np.frombuffer(data, self._dtype)).reshape(count, *self._row)
-
-    def _exactly(self, size: int) -> bytes:
-        with _readable(self._where):
-            # In parts, so that a header that promises more than there is does not ask for the memory.
-            parts = []
-            while size > 0 and (part := self._stream.read(min(size, _PART))):
-                parts.append(part)
-                size -= len(part)
-        data = b"".join(parts)
-        if size:
-            raise DataError("the file ends inside its array", where=self._where, why=f"{size} bytes are missing")
-        return data
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
-
-
-def _header(stream: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    try:
-        with _readable(where):
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
-    except _NO_LITERAL as error:
-        raise DataError(
-            "this is no numpy array", where=where, why=(str(error) or type(error).__name__)[:300]
-        ) from error
-    if not all(type(size) is int and 0 <= size < 2**48 for size in shape) or math.prod(shape) >= 2**60:
-        raise DataError("no array has this shape", where=where, why=str(shape)[:300])
-    if dtype.hasobject:
-        raise DataError("the array holds Python objects", where=where, why="reading them would run code from the file")
-    if dtype.kind == "V":
-        raise DataError(
-            f"the array holds raw bytes, {dtype.str}",
-            where=where,
-            why="numpy's files do not know bfloat16 and its like: they keep the bits and lose what they mean",
-            fix="save it as float32: array.astype(numpy.float32)",
-        )
-    return shape, fortran, dtype
-
-
-def _native(array: np.ndarray) -> np.ndarray:
-    """The array in this machine's byte order, which JAX takes alone: files may hold `>f4`."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _check_regular(path: Path) -> None:
-    """Refuse what is no file: a pipe would be waited for.
-
-    Raises:
-        NotFoundError: there is none.
-        DataError: it is something else, or its name cannot be one.
-    """
-    try:
-        os.close(open_regular(path, os.O_RDONLY, follow=True))
-    except (FileNotFoundError, NotADirectoryError):
-        beside = [p.name for p in path.parent.glob("*.np[yz]")] if path.parent.is_dir() else []
-        raise NotFoundError(f"there is no file {path}", nearest=nearest(path.name, beside)) from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        fix = "give an .npz or .npy file" if isinstance(error, IrregularFileError) else None
-        raise DataError("the input cannot be read", where=str(path)[:300], why=why, fix=fix) from error
-
-
-@contextlib.contextmanager
-def _readable(where: Path | str, what: str = "the input cannot be read") -> Iterator[None]:
-    """While inside, what zipfile raises of a damaged, encrypted or unknown archive is an error of the data."""
-    try:
-        yield
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, OSError) as error:
-        raise DataError(what, where=str(where), why=str(error) or type(error).__name__) from error
-    except RuntimeError as error:  # zipfile's word for an encrypted file
-        fix = "save it without a password" if "encrypted" in str(error) else None
-        raise DataError(what, where=str(where), why=str(error), fix=fix) from error
+        return self._file.shape_and_dtype(name)[0]
 
 
 class OutputFile:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from nitro_cli.errors import IntegrityError
 from nitro_cli.text.visible import visible
 
-__all__ = ["Count", "Document", "Name", "Number", "check_document"]
+__all__ = ["Count", "Digest", "Document", "Name", "Names", "Number", "check_document"]
 
 _T = TypeVar("_T", bound=BaseModel)
 _LONGEST_NAME = 16384
@@ -31,6 +31,12 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 Name = Annotated[str, AfterValidator(_short)]
 """A name or a path; may hold lone surrogates, as names of files do."""
+
+Names = Annotated[tuple[Name, ...], Strict(False)]
+"""Several names, a list in a document."""
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""A digest as `text.canonical.canonical_digest` writes it."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A finite real number."""

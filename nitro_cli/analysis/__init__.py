@@ -1,0 +1,62 @@
+"""What predictions are worth, from files: metrics, calibration, abstention, slices, figures.
+
+NumPy and SciPy in float64; nothing here imports JAX.
+"""
+
+from __future__ import annotations
+
+from nitro_cli.lazy_names import lazy_names
+
+with lazy_names(__name__):
+    from nitro_cli.analysis.artefact_file import newest_artefact
+    from nitro_cli.analysis.calibration_methods import (
+        CalibrationMethod,
+        FitFailure,
+        calibration_method,
+        register_calibrator,
+    )
+    from nitro_cli.analysis.calibrator import (
+        AcceptedMismatch,
+        Calibrated,
+        CalibrationFit,
+        Calibrator,
+        SplitUsed,
+        fit_calibrator,
+    )
+    from nitro_cli.analysis.classification import (
+        ClassScores,
+        accuracy,
+        balanced_accuracy,
+        class_scores,
+        classification_report,
+        confusion_matrix,
+        label_scores,
+        largest_confusions,
+        mcc,
+        mean_score,
+        top_k,
+    )
+    from nitro_cli.analysis.coverage import Coverage
+    from nitro_cli.analysis.held_out import CalibrationReport, CalibrationScores, calibration_report
+    from nitro_cli.analysis.identity import array_identity, data_identity, model_id
+    from nitro_cli.analysis.metric_table import MetricTable, metrics_of
+    from nitro_cli.analysis.policy import AbstentionPolicy, Decisions, Verdict
+    from nitro_cli.analysis.prediction import Entries, Prediction, PredictionOrigin, concatenate
+    from nitro_cli.analysis.prediction_file import PredictionMeta, TaskMeta, load_predictions, meta_array
+    from nitro_cli.analysis.probabilities import KINDS, Probabilities, sigmoid, softmax
+    from nitro_cli.analysis.ranking import ThresholdCurve, auroc, average_precision, threshold_curve
+    from nitro_cli.analysis.regression import mae, max_error, mse, r2, residual_quantiles, rmse
+    from nitro_cli.analysis.reliability import (
+        ReliabilityBin,
+        brier,
+        ece,
+        label_brier,
+        label_nll,
+        nll,
+        reliability_bins,
+    )
+    from nitro_cli.analysis.report import MOST_CLASSES, Analysis, analyze
+    from nitro_cli.analysis.risk_curve import CurvePoint, RiskCoverage, aurc, risk_coverage
+    from nitro_cli.analysis.slices import Slice, SliceTable, slice_table, wilson_interval
+    from nitro_cli.analysis.stream import PredictionStream
+    from nitro_cli.analysis.threshold import ThresholdSelection, binomial_upper_bound, select_threshold
