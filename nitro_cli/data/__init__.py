@@ -13,7 +13,6 @@ with lazy_names(__name__):
         BatchCheck,
         FieldSpec,
         batch_length,
-        check_batch,
         check_device_fields,
         field_specs,
         pad_batch,

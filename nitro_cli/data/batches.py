@@ -11,7 +11,7 @@ import numpy as np
 from nitro_cli.data.device_values import check_device_values
 from nitro_cli.errors import DataError
 
-__all__ = ["BatchCheck", "FieldSpec", "batch_length", "check_batch", "check_device_fields", "field_specs", "pad_batch"]
+__all__ = ["BatchCheck", "FieldSpec", "batch_length", "check_device_fields", "field_specs", "pad_batch"]
 
 
 @dataclass(frozen=True)
@@ -197,20 +197,6 @@ class BatchCheck:
             why="programs are compiled for the dtypes and ranks of the first batch",
             fix="convert the field to one dtype and rank in the data source",
         )
-
-
-def check_batch(
-    split: str,
-    index: int,
-    batch: Any,
-    *,
-    fields: Mapping[str, FieldSpec],
-    batch_size: int,
-    device_fields: frozenset[str] = frozenset(),
-    exact: bool = False,
-) -> None:
-    """Check one batch against what setup saw; arguments and errors as `BatchCheck`."""
-    BatchCheck(split, fields, batch_size, device_fields, exact)(index, batch)
 
 
 def _same_text(now: np.dtype[Any], before: np.dtype[Any], on_device: bool) -> bool:

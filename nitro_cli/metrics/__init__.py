@@ -14,7 +14,6 @@ with lazy_names(__name__):
         check_scalar,
         flatten_metrics,
         flatten_scalars,
-        read_scalar,
     )
     from nitro_cli.metrics.rows import decode_row, encode_row
     from nitro_cli.metrics.thinning import thin_rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nitro_cli.errors import MetricError, nearest
+from nitro_cli.errors import MetricError
 from nitro_cli.metrics.values import INT64_LIMIT, MODES, Concat
 
-__all__ = ["RESERVED", "check_reported", "check_scalar", "flatten_metrics", "flatten_scalars", "read_scalar"]
+__all__ = ["RESERVED", "check_reported", "check_scalar", "flatten_metrics", "flatten_scalars"]
 
 RESERVED = frozenset({"arrays", "context", "epoch", "nonfinite", "step", "train_loss", "type"})
 """Names a reported metric may not have: the history's and the log lines' own keys."""
@@ -59,27 +59,6 @@ def check_scalar(value: Any, what: str, metrics: Mapping[str, Any]) -> float:
         why=there,
         fix="reduce it to one number in `finalize_metrics`, or name another metric",
     )
-
-
-def read_scalar(metrics: Mapping[str, Any], name: str, what: str = "monitor") -> float:
-    """Return `metrics[name]` as a float, looking through nested mappings by slash-joined names.
-
-    Raises:
-        MetricError: there is no such metric (naming those there are), or it is not a real number.
-    """
-    value = metrics.get(name)
-    flat: Mapping[str, Any] = metrics
-    if value is None:
-        flat = flatten_metrics(metrics)
-        value = flat.get(name)
-    if value is None:
-        raise MetricError(
-            f"The {what} {name!r} is not among the metrics.",
-            why=_available(flat),
-            fix="name one of these, or return it from `metrics` or `finalize_metrics`",
-            nearest=nearest(name, flat),
-        )
-    return check_scalar(value, f"{what} {name!r}", flat)
 
 
 def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,27 +10,21 @@ import jax.numpy as jnp
 
 from nitro_cli.optim.accumulators import in_accumulators
 
-__all__ = ["clip_by_global_norm", "clip_factor"]
+__all__ = ["clip_factor"]
 
 
-def clip_by_global_norm(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[dict[str, jax.Array], jax.Array]:
-    """`optax.clip_by_global_norm` with a threshold that may be traced, 0 being off.
+def clip_factor(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[jax.Array, jax.Array]:
+    """What `optax.clip_by_global_norm` would multiply a gradient by.
 
     Reference: Pascanu et al. 2012, arXiv:1211.5063.
 
     Args:
         grads: by path text.
-        threshold: f32[], 0 or less leaves the gradient as it is.
+        threshold: f32[], may be traced; 0 or less leaves the gradient as it is.
 
     Returns:
-        The clipped gradient, and the global norm before clipping (f32[], computed in at least float32).
+        The factor and the global norm before clipping, both f32[] or of the gradients' wider precision.
     """
-    factor, norm = clip_factor(grads, threshold)
-    return {text: g * factor.astype(g.dtype) for text, g in grads.items()}, norm
-
-
-def clip_factor(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[jax.Array, jax.Array]:
-    """What `clip_by_global_norm` multiplies the gradient by, f32[], and the global norm before."""
     widened = in_accumulators(list(grads.values()))
     norm = jnp.sqrt(sum((_square(g) for g in widened), jnp.float32(0.0)))
     limit = jnp.asarray(threshold, norm.dtype)

@@ -45,10 +45,6 @@ class GroupRule:
     open: bool = False
     own_decay: str | None = None
 
-    def accepts(self, name: str) -> bool:
-        """Whether a schedule of this name has a place here."""
-        return name in ("learning_rate", "weight_decay") or name in self.arguments
-
 
 def is_transformation(value: Any) -> bool:
     """Whether `value` is a built optax transformation."""

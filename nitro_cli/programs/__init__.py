@@ -17,7 +17,6 @@ with lazy_names(__name__):
         cache_reset,
         cache_stats,
         compile_program,
-        explain_difference,
     )
     from nitro_cli.programs.compile_options import check_compile_options
     from nitro_cli.programs.cost import Cost

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import jax
 
 from nitro_cli.programs.cost import Cost, cost_of
-from nitro_cli.programs.difference import explain
 from nitro_cli.programs.identity import Identity, identify
 from nitro_cli.programs.persistent_cache import DiskHits
 from nitro_cli.programs.tracing import fresh_trace
@@ -25,7 +24,6 @@ __all__ = [
     "cache_stats",
     "compile_program",
     "compile_traced",
-    "explain_difference",
     "trace_program",
 ]
 
@@ -254,11 +252,6 @@ def compile_traced(
     if not identity.has_callback:
         _memory.add(made)
     return made
-
-
-def explain_difference(old: Program, new: Program) -> str:
-    """Name what differs between two programs of one purpose, in one line."""
-    return explain(old.identity, new.identity)
 
 
 def cache_stats() -> CacheStats:

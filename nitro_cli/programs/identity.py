@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from nitro_cli.text import path_text
 
 __all__ = ["Identity", "identify"]
 
-_KEPT_TEXT = 2_000_000
 _CALLBACK = re.compile(r"custom_call\s+@\"?\w*(callback|CustomSPMDPartitioning)|is_host_transfer\s*=\s*true", re.I)
 # Settings of JAX that change what is compiled without a trace in the text.
 _SETTINGS = (
@@ -31,46 +29,19 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Argument:
-    """One argument leaf: its type, and where it lies if that is fixed."""
-
-    kind: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} on {self.place}" if self.place else self.kind
-
-
-@dataclass(frozen=True)
 class Identity:
     """A program's identity.
 
     Attributes:
         key: sha256 over all of it, in hexadecimal.
         in_tree, out_tree: the tree structures of arguments and results.
-        leaves: the argument leaves by path.
-        results: the types of the results.
-        options: compile options, text by name.
-        platform: device kind, platform, versions, and settings of JAX.
-        packed_text: the StableHLO text, or its first part for a very long one, compressed.
-        text_digest: sha256 of the whole text.
         has_callback: the program calls back into Python, which is not in the text.
     """
 
     key: str
     in_tree: Any
     out_tree: Any
-    leaves: Mapping[str, Argument]
-    results: tuple[str, ...]
-    options: Mapping[str, str]
-    platform: tuple[str, ...]
-    packed_text: bytes
-    text_digest: str
     has_callback: bool
-
-    def text(self) -> str:
-        """The StableHLO text, as far as it is kept."""
-        return zlib.decompress(self.packed_text).decode()
 
 
 def identify(
@@ -89,38 +60,26 @@ def identify(
         static: further text that tells programs apart.
     """
     text = lowered.as_text()
-    digest = hashlib.sha256(text.encode()).hexdigest()
     avals = traced.jaxpr.in_avals
     flat = jax.tree_util.tree_flatten_with_path(args)[0]
-    leaves = {
-        path_text(path): Argument(_kind(aval), _place(leaf)) for (path, leaf), aval in zip(flat, avals, strict=True)
-    }
-    results = tuple(_kind(aval) for aval in traced.jaxpr.out_avals)
-    named_options = {name: repr(value) for name, value in sorted(options.items())}
-    platform = _platform(flat)
     parts = [
-        digest,
+        hashlib.sha256(text.encode()).hexdigest(),
         static,
         str(lowered.in_tree),
         str(lowered.out_tree),
-        *(f"{path}={leaf}" for path, leaf in leaves.items()),
-        *results,
-        *(f"{name}={value}" for name, value in named_options.items()),
-        *platform,
+        *(f"{path_text(path)}={_argument(leaf, aval)}" for (path, leaf), aval in zip(flat, avals, strict=True)),
+        *(_kind(aval) for aval in traced.jaxpr.out_avals),
+        *(f"{name}={value!r}" for name, value in sorted(options.items())),
+        *_platform(flat),
     ]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    return Identity(
-        key,
-        lowered.in_tree,
-        lowered.out_tree,
-        leaves,
-        results,
-        named_options,
-        platform,
-        zlib.compress(text[:_KEPT_TEXT].encode(), 1),
-        digest,
-        _CALLBACK.search(text) is not None,
-    )
+    return Identity(key, lowered.in_tree, lowered.out_tree, _CALLBACK.search(text) is not None)
+
+
+def _argument(leaf: Any, aval: Any) -> str:
+    """The type of an argument, and where it lies if that is fixed."""
+    place = _place(leaf)
+    return f"{_kind(aval)} on {place}" if place else _kind(aval)
 
 
 def _kind(aval: Any) -> str:

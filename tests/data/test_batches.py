@@ -3,14 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_cli.data import FieldSpec, batch_length, check_batch, check_device_fields, field_specs, pad_batch
+from nitro_cli.data import BatchCheck, FieldSpec, batch_length, check_device_fields, field_specs, pad_batch
 from nitro_cli.errors import DataError
 
 FIRST = {"image": np.zeros((4, 3), np.float32), "label": np.zeros(4, np.int32)}
 
 
 def check(batch, index=3, **kw):
-    check_batch("train", index, batch, fields=field_specs(FIRST), batch_size=4, **kw)
+    BatchCheck("train", fields=field_specs(FIRST), batch_size=4, **kw)(index, batch)
 
 
 @given(length=st.integers(1, 9), extra=st.integers(0, 9), width=st.integers(0, 3))
@@ -108,7 +108,7 @@ def test_wider_batch_than_the_first_is_refused_and_shorter_only_where_exact():
 
 def test_text_width_may_vary_on_the_host():
     fields = field_specs({"id": np.array(["abc"])})
-    check_batch("val", 1, {"id": np.array(["a"])}, fields=fields, batch_size=1)
+    BatchCheck("val", fields=fields, batch_size=1)(1, {"id": np.array(["a"])})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from nitro_cli.metrics import (
     check_reported,
     check_scalar,
     flatten_scalars,
-    read_scalar,
 )
 
 
@@ -86,17 +85,6 @@ def test_a_value_that_is_no_real_scalar_is_refused_naming_the_metrics(value):
         check_scalar(value, "monitor 'acc'", {"acc": value, "loss": 1.0})
     assert "monitor 'acc'" in str(err.value)
     assert "loss" in str(err.value)
-
-
-def test_a_missing_monitor_names_the_nearest_metric():
-    with pytest.raises(MetricError) as err:
-        read_scalar({"accuracy": 1.0, "loss": 2.0}, "acuracy")
-    assert err.value.nearest == ("accuracy",)
-    assert "accuracy, loss" in str(err.value)
-
-
-def test_a_nested_metric_is_read_by_its_joined_name():
-    assert read_scalar({"g": {"acc": 0.5}}, "g/acc") == 0.5
 
 
 def test_scalars_and_others_are_told_apart():

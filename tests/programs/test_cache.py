@@ -1,7 +1,6 @@
 """The in-memory program cache: what is a hit, what is not, and that nothing stale runs."""
 
 import gc
-import re
 
 import jax
 import jax.experimental
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli.programs import cache_reset, cache_stats, compile_program, explain_difference
+from nitro_cli.programs import cache_reset, cache_stats, compile_program
 
 SCALE = 2.0
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -112,17 +111,15 @@ def test_result_classes_that_print_alike_are_told_apart():
 def test_weak_types_of_arguments_and_results_are_part_of_the_identity():
     weak = compile_(lambda x: x, 1.0)
     strong = compile_(lambda x: x, jax.ShapeDtypeStruct((), jnp.float32))
-    assert weak.identity.text_digest == strong.identity.text_digest
     assert weak.key != strong.key
     assert (weak(1.0).weak_type, strong(np.float32(1)).weak_type) == (True, False)
 
 
-def test_arrays_on_the_host_and_uncommitted_ones_are_one_program_and_a_committed_one_is_said():
+def test_arrays_on_the_host_and_uncommitted_ones_are_one_program_and_a_committed_one_is_another():
     first, second = compile_(lambda x: x - 1, X), compile_(lambda x: x - 1, jnp.asarray(X))
     assert second.source == "memory"
     bound = compile_(lambda x: x - 1, jax.device_put(X, jax.devices()[0]))
     assert bound.key != first.key
-    assert "argument 0 is float32[2,3] on SingleDeviceSharding" in explain_difference(first, bound)
 
 
 def test_compile_options_and_static_text_are_part_of_the_identity():
@@ -231,30 +228,6 @@ def test_cost_is_the_compilers_figures():
     assert cost.output_bytes == 8 * 4 * 4
     assert cost.peak_bytes >= cost.argument_bytes + cost.output_bytes
     assert cost.as_dict()["flops"] == cost.flops
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (({"image": X},), ({"image": X[:1]},), r"0/image is float32\[1,3\] \(was float32\[2,3\]\)"),
-        (({"image": X},), ({"image": X.astype(np.int32)},), r"0/image is int32\[2,3\] \(was float32\[2,3\]\)"),
-        (({"image": X},), ({"image": X, "mask": X},), r"0/mask is new \(float32\[2,3\]\)"),
-        (({"image": X, "mask": X},), ({"image": X},), "0/mask is gone"),
-        ((1.0,), (np.float32(1),), r"was float32\[\] weak"),
-        (((X, X),), ([X, X],), "structure of the arguments"),
-    ],
-    ids=["shape", "dtype", "new leaf", "gone leaf", "weak type", "structure"],
-)
-def test_the_difference_of_two_programs_is_named(old, new, said):
-    programs = [compile_program("train", lambda tree: jax.tree.leaves(tree)[0] + 1, args) for args in (old, new)]
-    assert re.search(said, explain_difference(*programs))
-
-
-def test_a_difference_in_the_text_alone_shows_the_line():
-    old, new = compile_(lambda x: x * 2.5, X), compile_(lambda x: x * 3.5, X)
-    assert "3.500000e+00" in explain_difference(old, new)
-    assert "2.500000e+00" in explain_difference(old, new)
-    assert explain_difference(old, old) == "nothing differs"
 
 
 def live_traces():

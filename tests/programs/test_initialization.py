@@ -84,7 +84,7 @@ def test_arrays_returned_as_they_are_do_not_pass_through_the_program():
     made = initialize(build, 0)
     np.testing.assert_array_equal(made.params["old"], pretrained)
     assert isinstance(made.params["old"], jax.Array)
-    assert list(made.program.identity.results) == ["float32[3]", "key<fry>[]"]
+    assert [str(info.dtype) for info in jax.tree.leaves(made.program.compiled.out_info)] == ["float32", "key<fry>"]
 
 
 def test_large_arrays_that_the_hook_computes_with_are_arguments_and_small_ones_constants():
@@ -98,7 +98,7 @@ def test_large_arrays_that_the_hook_computes_with_are_arguments_and_small_ones_c
     made = initialize(build_with(first), 0)
     np.testing.assert_array_equal(made.params["w"], first * 2)
     np.testing.assert_array_equal(made.params["b"], [1, 2, 3])
-    assert "float32[5000]" in [leaf.kind for leaf in made.program.identity.leaves.values()]
+    assert (5000,) in [info.shape for info in jax.tree.leaves(made.program.compiled.args_info)]
     assert not re.search(r"f32\[5000\]\S* constant", made.program.compiled.as_text())
     other = initialize(build_with(first + 1), 0)
     np.testing.assert_array_equal(other.params["w"], (first + 1) * 2)
