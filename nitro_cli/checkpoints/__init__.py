@@ -10,11 +10,11 @@ from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
     from nitro_cli.checkpoints.averaging import average, average_checkpoints
-    from nitro_cli.checkpoints.differences import tree_difference
     from nitro_cli.checkpoints.disk import check_disk, disk_need
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
     from nitro_cli.checkpoints.json_text import encode_value
+    from nitro_cli.checkpoints.leaf_differences import tree_difference
     from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import load_manifest, read_manifest

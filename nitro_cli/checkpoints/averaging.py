@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError
 from nitro_cli.text import user_path
 
-from .differences import tree_difference
+from .leaf_differences import tree_difference
 from .leaves import LeafSpec, dtype_of
 from .locks import run_is_locked
 from .record import CheckpointRecord, read_record, write_record

@@ -6,8 +6,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.cli.configuration import configuration_document, configuration_lines
+from nitro_cli.cli.options import use_program_cache
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.programs_on_disk import use_program_cache
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.render.tables import number, size, table
 from nitro_cli.errors import ExitCode

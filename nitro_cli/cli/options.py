@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ __all__ = [
     "Unsets",
     "WeightsOption",
     "Yes",
+    "use_program_cache",
 ]
 
 CacheDir = Annotated[
@@ -114,3 +116,15 @@ CheckpointChoice = Annotated[
 SplitOption = Annotated[str, typer.Option("--split", metavar="SPLIT", help="Split to evaluate.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+
+
+def use_program_cache(directory: str | None) -> None:
+    """Turn the persistent program cache on, in `directory` or where the environment says; `off` switches it off.
+
+    To be called before the first array exists.
+    """
+    if directory is not None:
+        os.environ["NITRO_CACHE_DIR"] = directory
+    from nitro_cli.programs import setup_cache
+
+    setup_cache()

@@ -8,6 +8,7 @@ another error with a traceback of its own: there the process is left at once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -20,7 +21,15 @@ from nitro_cli.errors import ExitCode, NitroError
 from nitro_cli.import_frames import importing
 from nitro_cli.text import visible
 
-__all__ = ["Terminated", "forget_stop", "leave_at_once", "raise_if_stopped", "stopped_by", "stops_unwind"]
+__all__ = [
+    "Terminated",
+    "forget_stop",
+    "leave_at_once",
+    "prompt_to_leave",
+    "raise_if_stopped",
+    "stopped_by",
+    "stops_unwind",
+]
 
 _SHOW_CURSOR = b"\x1b[?25h"
 _came: signal.Signals | None = None
@@ -99,6 +108,19 @@ def stops_unwind(output: Told) -> Iterator[None]:
     finally:
         for which, handler in previous.items():
             signal.signal(which, handler)
+
+
+@contextlib.contextmanager
+def prompt_to_leave(output: Told) -> Iterator[None]:
+    """While inside, a stop signal is served whatever the main thread is doing, and a second one ends the process."""
+    from nitro_cli.run import NothingToSave, set_leave, signals
+
+    previous = set_leave(functools.partial(leave_at_once, output))
+    try:
+        with signals(NothingToSave()):
+            yield
+    finally:
+        set_leave(previous)
 
 
 @contextlib.contextmanager

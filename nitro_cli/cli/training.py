@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nitro_cli.cli.options import use_program_cache
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.programs_on_disk import use_program_cache
 from nitro_cli.cli.render.progress_state import duration
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.stop_signals import stopped_by

@@ -18,7 +18,7 @@ from nitro_cli.export.checking import (
     try_postprocess,
 )
 from nitro_cli.export.contract import wire_contract
-from nitro_cli.export.followed import followed_inputs
+from nitro_cli.export.default_contract import default_inputs
 from nitro_cli.export.program import serve
 from nitro_cli.export.provenance import merged_provenance
 from nitro_cli.export.repository import repository_facts
@@ -73,7 +73,7 @@ def export(
             fix="export from a handle on one: Nitro(e, weights=..., data={}, n_devs=1)",
         )
     e = nitro.experiment
-    contract = wire_contract(e, partial(followed_inputs, nitro))
+    contract = wire_contract(e, partial(default_inputs, nitro))
     folder = user_path(dir) if dir is not None else nitro.run_dir / "export"
     target = artefact_path(folder, name or type(e).__name__, writer.suffix, force=force)
     served = checked(serve(nitro, contract))

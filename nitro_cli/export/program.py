@@ -14,7 +14,7 @@ import numpy as np
 from nitro_cli.errors import ConfigError, HookError, nearest
 from nitro_cli.experiment import Experiment, HookTable, compile_view, resolve_routing
 from nitro_cli.export.contract import WireContract, inputs_named
-from nitro_cli.export.followed import followed_outputs
+from nitro_cli.export.default_contract import default_outputs
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.programs import BoundModel
 from nitro_cli.run import flatten, unflatten
@@ -95,7 +95,7 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
     if not contract.outputs:
         with inputs_named(contract):
             traced = jax.eval_shape(outputs_of, weights, *_wire_shapes(contract))
-        contract = replace(contract, outputs=followed_outputs(traced, contract.inputs))
+        contract = replace(contract, outputs=default_outputs(traced, contract.inputs))
 
     def function(weights: Mapping[str, Any], *wire: Any) -> dict[str, Any]:
         sent = {spec.name: value for spec, value in zip(contract.inputs, wire, strict=True)}

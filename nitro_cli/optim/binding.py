@@ -14,7 +14,7 @@ from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_a
 from nitro_cli.optim.gradient_rules import GradRule, SingleGrad, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
 from nitro_cli.optim.group_rule import GroupRule, check_answered, group_rule
-from nitro_cli.optim.hyper import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
+from nitro_cli.optim.hyper_table import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
 from nitro_cli.optim.layout import DEFAULT_GROUP, ParamLayout
 from nitro_cli.optim.placed_rule import PlacedRule, RuleValues, called, check_read, takes_values
 from nitro_cli.optim.plateau import Plateau, PlateauCounters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nitro_cli.optim.group_rule import GroupRule
-from nitro_cli.optim.hyper import Hyper
+from nitro_cli.optim.hyper_table import Hyper
 from nitro_cli.optim.layout import ParamLayout
 
 __all__ = ["decay_rows"]

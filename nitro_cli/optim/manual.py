@@ -22,7 +22,7 @@ from nitro_cli.optim.binding import (
     with_log_names,
 )
 from nitro_cli.optim.gradient_rules import SingleGrad
-from nitro_cli.optim.hyper import BindingRow, Column, Hyper
+from nitro_cli.optim.hyper_table import BindingRow, Column, Hyper
 from nitro_cli.optim.placed_rule import takes_values
 from nitro_cli.text import path_keys, path_text
 

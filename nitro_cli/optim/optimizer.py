@@ -14,7 +14,7 @@ from nitro_cli.optim.anchors import anchor_arrays, anchor_checksums, anchored_gr
 from nitro_cli.optim.clipping import clip_factor
 from nitro_cli.optim.gradient_rules import PerturbRule, rule_fields, with_fields
 from nitro_cli.optim.group_rule import build_transformation
-from nitro_cli.optim.hyper import Hyper
+from nitro_cli.optim.hyper_table import Hyper
 from nitro_cli.optim.hyperparameters import HyperParams, decayed
 from nitro_cli.optim.layout import ParamLayout
 from nitro_cli.optim.trial import try_rule

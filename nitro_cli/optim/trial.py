@@ -12,7 +12,7 @@ import optax
 from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest, warn
 from nitro_cli.optim.dependence import used_entries
 from nitro_cli.optim.group_rule import GroupRule, build_transformation
-from nitro_cli.optim.hyper import Hyper
+from nitro_cli.optim.hyper_table import Hyper
 from nitro_cli.optim.hyperparameters import HyperParams
 
 __all__ = ["try_rule"]

@@ -11,7 +11,6 @@ import sys
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
-    from nitro_cli.registry.at_home import holds_machine_path, home_fields
     from nitro_cli.registry.config import exported_config, read_config, write_config
     from nitro_cli.registry.discovery import ExperimentRef, find_experiment, list_experiments, ref_of
     from nitro_cli.registry.import_check import check_import
@@ -28,6 +27,7 @@ with lazy_names(__name__):
         show_preset,
     )
     from nitro_cli.registry.preset_files import list_presets, preset_folders, preset_path
+    from nitro_cli.registry.private_values import holds_machine_path, home_fields
     from nitro_cli.registry.problems import PresetProblem
     from nitro_cli.registry.recorded import code_to_name, found_by_record, relative_source
     from nitro_cli.registry.recorded_logger import check_logger_stays_inside

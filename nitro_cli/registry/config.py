@@ -20,12 +20,12 @@ from nitro_cli.experiment import (
     same_content,
     validation_problems,
 )
-from nitro_cli.registry.at_home import home_fields
 from nitro_cli.registry.config_schema import CONFIG_FORMAT, check_config
 from nitro_cli.registry.discovery import ref_of
 from nitro_cli.registry.layers import SCHEDULES, Layers
 from nitro_cli.registry.origins import Origin, OriginKind
 from nitro_cli.registry.overrides import ordered
+from nitro_cli.registry.private_values import home_fields
 from nitro_cli.registry.problems import WrittenProblem
 from nitro_cli.registry.recorded import experiment_table, named_experiment, recorded_experiment
 from nitro_cli.registry.resolution import finish

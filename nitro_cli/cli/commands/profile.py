@@ -16,9 +16,9 @@ from nitro_cli.cli.options import (
     RunChoice,
     Sets,
     Unsets,
+    use_program_cache,
 )
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.programs_on_disk import use_program_cache
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.render.tables import table
 from nitro_cli.cli.targets import Overrides, resolve_target

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nitro_cli.cli import completion
-from nitro_cli.cli.options import CacheDir, Preset, Sets, Unsets
+from nitro_cli.cli.options import CacheDir, Preset, Sets, Unsets, use_program_cache
 from nitro_cli.cli.output import Output
 from nitro_cli.errors import ExitCode, NitroError
 from nitro_cli.registry import ExperimentRef, find_experiment, list_experiments, list_presets
@@ -31,7 +31,6 @@ def run(
     Two optimizer steps an epoch, in a temporary folder; every preset unless --preset names one. The exit code is 1
     when one fails. Made for CI.
     """
-    from nitro_cli.cli.programs_on_disk import use_program_cache
     from nitro_cli.cli.smoke import SmokeResult, smoke_one, tell_smoke
     from nitro_cli.registry import resolve
 

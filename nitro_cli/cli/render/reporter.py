@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nitro_cli.cli.leaving import prompt_to_leave
 from nitro_cli.cli.output import Output, make_console
+from nitro_cli.cli.stop_signals import prompt_to_leave
 
 if TYPE_CHECKING:
     from nitro_cli.cli.render.live import LiveReporter

@@ -16,13 +16,13 @@ from nitro_cli.text import path_text
 if TYPE_CHECKING:
     from nitro_cli.run import Nitro
 
-__all__ = ["ONE_OUTPUT", "followed_inputs", "followed_outputs"]
+__all__ = ["ONE_OUTPUT", "default_inputs", "default_outputs"]
 
 ONE_OUTPUT = "outputs"
 """The name of the output where `forward` returns one array."""
 
 
-def followed_inputs(nitro: Nitro) -> tuple[ExportSpec, ...]:
+def default_inputs(nitro: Nitro) -> tuple[ExportSpec, ...]:
     """The batch's fields that `forward` takes, in the order of its parameters, in the dtypes that the device gets.
 
     Args:
@@ -48,7 +48,7 @@ def followed_inputs(nitro: Nitro) -> tuple[ExportSpec, ...]:
     )
 
 
-def followed_outputs(outputs: Any, inputs: Sequence[ExportSpec]) -> tuple[ExportSpec, ...]:
+def default_outputs(outputs: Any, inputs: Sequence[ExportSpec]) -> tuple[ExportSpec, ...]:
     """Every leaf of what `forward` returns, under a name that each backend can write.
 
     A single array is `outputs`; the leaf `head/logits` is `head_logits`, the first of a tuple `outputs_0`, and what has
