@@ -14,7 +14,15 @@ with lazy_names(__name__):
     from .configuration import check_configuration
     from .content import content_digest, same_content
     from .device_values import device_array
-    from .experiment import KNOBS, Experiment, set_preset_loader, validation_problems
+    from .experiment import (
+        KNOBS,
+        Experiment,
+        device_names,
+        field_value,
+        part_fields,
+        set_preset_loader,
+        validation_problems,
+    )
     from .hook_table import HookTable, check_hooks
     from .hooks import HOOKS, REQUIRED_HOOKS, default_no_decay, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
@@ -24,6 +32,8 @@ with lazy_names(__name__):
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
     from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
     from .narrowing import first_lost, narrowed_dtype
+    from .part import Hook, Part
+    from .part_leaves import PartField, graphconst_value
     from .problems import Problem, config_error
     from .protocols import CheckpointStore, Logger, StopRule
     from .routing import Routing, resolve_routing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, ForwardRef, cast, dataclass_transform, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, ForwardRef, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import BaseModel, Field, PydanticUserError, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,6 +13,7 @@ from nitro_cli.errors import ConfigError, nearest
 
 from .hooks import HOOKS, Hooks
 from .kinds import FieldKind, KindMarker, kind_of_annotation
+from .part import Part
 from .problems import config_error, problems_of
 
 __all__ = ["ExperimentMeta"]
@@ -56,6 +57,10 @@ class ExperimentMeta(ModelMetaclass):
         cls.__nitro_kinds__ = {
             field: inherited.get(field) or _kind_of_mixin(info) for field, info in cls.model_fields.items()
         }
+        cls.__nitro_parts__ = tuple(n for n, info in cls.model_fields.items() if _holds_part(info.annotation))
+        for field in cls.__nitro_parts__:
+            _check_unmarked(field, cls.model_fields[field], where)
+            cls.__nitro_kinds__[field] = FieldKind.GRAPHCONST
         cls.__nitro_own__ = tuple(kinds)
         cls.__nitro_source__ = (frame.f_code.co_filename, frame.f_lineno)
         cls.__nitro_sentinels__ = None
@@ -67,6 +72,32 @@ class ExperimentMeta(ModelMetaclass):
 def _kind_of_mixin(info: FieldInfo) -> FieldKind:
     # A field that a base other than an experiment declares.
     return next((m.kind for m in info.metadata if isinstance(m, KindMarker)), FieldKind.HOST)
+
+
+def _holds_part(annotation: Any) -> bool:
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return issubclass(annotation, Part)
+    return any(map(_holds_part, get_args(annotation)))
+
+
+def _check_unmarked(field: str, info: FieldInfo, where: str) -> None:
+    if any(isinstance(m, KindMarker) for m in info.metadata):
+        raise ConfigError(
+            f"field {field!r} holds a part and is marked",
+            where=where,
+            why="the fields inside a part have kinds of their own",
+            fix=f"write the type of {field!r} without a marker",
+        )
+
+
+def _type_of_parts(value: Any) -> Any:
+    """The annotation of a field whose default is a part, or a tuple of parts: any part of the family goes there."""
+    if isinstance(value, Part):
+        return next((cls for cls in type(value).__mro__ if "catalogue" in vars(cls) and cls is not Part), type(value))
+    if isinstance(value, tuple) and value and all(isinstance(item, Part) for item in value):
+        families = {_type_of_parts(item) for item in value}
+        return tuple[families.pop(), ...] if len(families) == 1 else None  # type: ignore[misc]
+    return None
 
 
 def _is_field(name: str, annotation: Any) -> bool:
@@ -148,6 +179,10 @@ def _adopt_defaults(
                 hints[name] = ClassVar[Any]
             else:
                 namespace[name] = default
+            continue
+        if info is None and name not in HOOKS and (found := _type_of_parts(value)) is not None:
+            _check_name(name, bases, where)
+            hints[name], kinds[name] = found, FieldKind.GRAPHCONST
             continue
         if info is None:
             _admit_attribute(name, value, hints, bases, where)

@@ -22,11 +22,20 @@ from .hooks import Hooks
 from .kinds import FieldKind
 from .knobs import EMA, Checkpointer, CheckpointerKnob, Duration, EarlyStoppingKnob, EvalWeights, MonitorKnob
 from .loggers import JSONLogger, LoggerKnob
+from .part_leaves import PartField, fields_inside, graphconst_value, replaced_inside
 from .problems import Problem, config_error, problems_of
 from .sentinel import StrippedHost
 from .strict_model import StrictModel
 
-__all__ = ["KNOBS", "Experiment", "set_preset_loader", "validation_problems"]
+__all__ = [
+    "KNOBS",
+    "Experiment",
+    "device_names",
+    "field_value",
+    "part_fields",
+    "set_preset_loader",
+    "validation_problems",
+]
 
 PresetLoader = Callable[[type["Experiment"], str, Mapping[str, Any]], "Experiment"]
 _preset_loader: PresetLoader | None = None
@@ -115,6 +124,7 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     """How the parameters lie on several devices: whole on each, or each in parts over all (`fsdp`)."""
 
     __nitro_kinds__: ClassVar[dict[str, FieldKind]]
+    __nitro_parts__: ClassVar[tuple[str, ...]]
     __nitro_own__: ClassVar[tuple[str, ...]]
     __nitro_source__: ClassVar[tuple[str, int]]
     __nitro_sentinels__: ClassVar[dict[str, StrippedHost] | None]
@@ -138,6 +148,8 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     def replace(self, **values: Any) -> Self:
         """A copy with other values for the named fields, validated like a new one.
 
+        A field inside a part is named with dots: `e.replace(**{"task.label_smoothing": 0.1})`.
+
         Raises:
             ConfigError: an unknown field, or a value that cannot be used.
         """
@@ -148,14 +160,22 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
                 why="its Host fields are stripped",
                 fix="call replace on the experiment itself, outside the traced hooks",
             )
-        replaced = type(self)(**{**current, **values})
-        object.__setattr__(replaced, "__pydantic_fields_set__", self.model_fields_set | values.keys())
+        given = dict(values)
+        for name in values:
+            field, *path = name.split(".")
+            if path and field in type(self).__nitro_parts__:
+                held = given.get(field, current[field])
+                given[field] = replaced_inside(held, path, given.pop(name), field)
+        replaced = type(self)(**{**current, **given})
+        object.__setattr__(replaced, "__pydantic_fields_set__", self.model_fields_set | given.keys())
         return replaced
 
     def graphconst_items(self) -> dict[str, Any]:
-        """The GraphConst fields and their values, in declaration order."""
+        """The GraphConst fields and their values, in declaration order; of a part its structure, as a mapping."""
         kinds = type(self).__nitro_kinds__
-        return {name: getattr(self, name) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST}
+        return {
+            name: graphconst_value(getattr(self, name)) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST
+        }
 
     @classmethod
     def from_preset(cls, name: str, **values: Any) -> Self:
@@ -205,6 +225,42 @@ class _Summary:
 
 KNOBS: tuple[str, ...] = tuple(Experiment.model_fields)
 """The run knobs: the fields that every experiment inherits."""
+
+
+def part_fields(e: Experiment) -> list[PartField]:
+    """The fields inside the parts of an experiment, in declaration order."""
+    return list(fields_inside(e, type(e).__nitro_parts__))
+
+
+def device_names(e: Experiment) -> tuple[str, ...]:
+    """The Device fields of an experiment in declaration order, then those inside its parts, by dotted names.
+
+    Raises:
+        ConfigError: two parts have one name.
+    """
+    cls = type(e)
+    own = [name for name, kind in cls.__nitro_kinds__.items() if kind is FieldKind.DEVICE]
+    inside = [leaf.path for leaf in part_fields(e) if leaf.kind is FieldKind.DEVICE]
+    twice = next((path for path in inside if inside.count(path) > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"two parts of {cls.__name__} are both called {twice.rpartition('.')[0]}",
+            where=f"{cls.__name__}.{twice}",
+            why="a Device field is known by its dotted name",
+            fix="keep one of them",
+        )
+    return (*own, *inside)
+
+
+def field_value(e: Experiment, name: str) -> Any:
+    """The value of a field, which may lie inside a part, by its dotted name.
+
+    Raises:
+        KeyError: there is no such field.
+    """
+    if name in type(e).model_fields:
+        return getattr(e, name)
+    return {leaf.path: leaf.value for leaf in part_fields(e)}[name]
 
 
 def _unboxed(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, Any]:

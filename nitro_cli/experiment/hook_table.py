@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nitro_cli.errors import ConfigError, HookError, RoutingError, nearest
 
 from .hooks import HOOKS, REQUIRED_HOOKS, Hooks
+from .part import Part
+from .part_leaves import parts_in
 from .signatures import HookSignature
 
 __all__ = ["HookTable", "check_hooks"]
@@ -16,18 +20,80 @@ __all__ = ["HookTable", "check_hooks"]
 _DEFAULT = "default"
 
 
+@dataclass(frozen=True)
+class _Supplied:
+    """A hook that a part supplies: the part's dotted name in the experiment, how reports call it, and what it takes."""
+
+    path: str
+    owner: str
+    precedence: int
+    signature: HookSignature
+
+
 class HookTable:
-    """The hooks of one experiment: the class's own methods, or else the defaults.
+    """The hooks of one experiment: the class's own methods, or else those of its parts, or else the defaults.
 
     It is resolved once per experiment, at setup, and holds for every view of it. Whoever wants to know whether there is
     a hook, or to call one, asks here.
 
     Args:
         e: the experiment, or a view of it.
+
+    Raises:
+        ConfigError: two parts supply one hook, a part supplies none that is used, or one that does not exist.
+        RoutingError: what a part supplies cannot be called as the hook.
     """
 
     def __init__(self, e: Any) -> None:
         self._cls: type[Any] = type(e)
+        self._names: tuple[str, ...] = getattr(self._cls, "__nitro_parts__", ())
+        self._supplied = self._from_parts(e) if self._names else {}
+
+    def _from_parts(self, e: Any) -> dict[str, _Supplied]:
+        listed = list(parts_in(e, self._names))
+        parts = dict(listed)
+        twice = next((path for path, part in listed if parts[path] is not part), None)
+        if twice is not None:
+            raise ConfigError(
+                f"two parts of {self._cls.__name__} are both called {twice}",
+                why="a part in a list is named by its kind",
+                fix="keep one of them",
+            )
+        used: dict[str, _Supplied] = {}
+        for path, part in parts.items():
+            owner = path if path.rpartition(".")[2] == part.label else f"{path} ({part.label})"
+            for name, hook in part.hooks().items():
+                _check_name(name, owner)
+                if self._written(name):
+                    continue
+                found = _Supplied(path, owner, type(part).precedence, hook.signature(name, owner))
+                used[name] = _stronger(name, used.get(name), found)
+        taken = {found.path for found in used.values()}
+        for path, part in parts.items():
+            if path not in taken:
+                self._refuse_unused(path, part)
+        return used
+
+    def _refuse_unused(self, path: str, part: Part) -> None:
+        supplied = list(part.hooks())
+        raise ConfigError(
+            f"the part {path} ({part.label}) of {self._cls.__name__} is not used",
+            where=f"{self._cls.__name__}.{path}",
+            why=f"what it supplies is supplied by others: {', '.join(f'{n} by {self._other(n)}' for n in supplied)}"
+            if supplied
+            else "it supplies no hook",
+            fix=f"drop {path}, or the methods that stand in its place",
+        )
+
+    def _other(self, name: str) -> str:
+        return self._writer(name) if self._written(name) else "a stronger part"
+
+    def _written(self, name: str) -> bool:
+        written = getattr(self._cls, name, None)
+        return written is not None and written is not getattr(Hooks, name, None)
+
+    def _writer(self, name: str) -> str:
+        return next(cls.__name__ for cls in self._cls.__mro__ if name in vars(cls))
 
     def has(self, name: str) -> bool:
         """Whether the experiment supplies a hook itself, so that more than the default is there.
@@ -36,18 +102,22 @@ class HookTable:
             ConfigError: there is no such hook.
         """
         _check_name(name)
-        written = getattr(self._cls, name, None)
-        return written is not None and written is not getattr(Hooks, name, None)
+        return name in self._supplied or self._written(name)
 
     def owner(self, name: str) -> str:
-        """Who supplies a hook: the class that writes it, or `default`.
+        """Who supplies a hook: the class that writes it, a part by its field and kind, or `default`.
 
         Raises:
             ConfigError: there is no such hook.
         """
-        if not self.has(name):
-            return _DEFAULT
-        return next(cls.__name__ for cls in self._cls.__mro__ if name in vars(cls))
+        _check_name(name)
+        if name in self._supplied:
+            return self._supplied[name].owner
+        return self._writer(name) if self._written(name) else _DEFAULT
+
+    def owners(self) -> dict[str, str]:
+        """The hooks that are not left to their defaults, each with who supplies it."""
+        return {name: self.owner(name) for name in HOOKS if self.has(name)}
 
     def bound(self, view: Any, name: str) -> Any:
         """What is called for a hook, with `view` as its `self`; None where there is neither a hook nor a default.
@@ -57,7 +127,10 @@ class HookTable:
             name: the hook.
         """
         _check_name(name)
-        return getattr(view, name, None)
+        if name not in self._supplied:
+            return getattr(view, name, None)
+        hook = dict(parts_in(view, self._names))[self._supplied[name].path].hooks()[name]
+        return partial(hook.function, view) if hook.with_experiment else hook.function
 
     def call(self, view: Any, name: str, *args: Any, batch: Mapping[str, Any] | None = None, **words: Any) -> Any:
         """Call a hook.
@@ -87,6 +160,8 @@ class HookTable:
         """
         if not self.has(name):
             raise RoutingError(f"{self._cls.__name__} does not define the hook {name!r}")
+        if name in self._supplied:
+            return self._supplied[name].signature
         # Bound to no values: a signature depends on none.
         function: Callable[..., Any] = getattr(object.__new__(self._cls), name)
         return HookSignature.of(name, list(inspect.signature(function).parameters.values()), self._cls.__name__)
@@ -108,9 +183,20 @@ class HookTable:
         return wanted
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, supplier: str | None = None) -> None:
     if name not in HOOKS:
-        raise ConfigError(f"there is no hook {name!r}", nearest=nearest(name, HOOKS))
+        raise ConfigError(f"there is no hook {name!r}", where=supplier, nearest=nearest(name, HOOKS))
+
+
+def _stronger(name: str, held: _Supplied | None, found: _Supplied) -> _Supplied:
+    if held is not None and held.precedence == found.precedence:
+        raise ConfigError(
+            f"two parts supply the hook {name}",
+            where=f"{held.owner} and {found.owner}",
+            why="a hook has one owner",
+            fix=f"drop one of them, or write {name} in the class and call there what is meant",
+        )
+    return found if held is None or found.precedence > held.precedence else held
 
 
 def check_hooks(hooks: HookTable, e: Any) -> None:

@@ -7,13 +7,14 @@ from enum import StrEnum
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 from nitro_cli.errors import ConfigError
 
 from .device_values import device_array
 
-__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "Private", "kind_of_annotation"]
+__all__ = ["Device", "FieldKind", "GraphConst", "Host", "KindMarker", "Private", "kind_of_annotation", "kind_of_field"]
 
 T = TypeVar("T")
 
@@ -81,6 +82,27 @@ def kind_of_annotation(annotation: Any, name: str) -> FieldKind:
         ConfigError: two markers, a marker inside the type instead of around it, or a marker without a type.
     """
     kinds = _markers(annotation)
+    _check_kinds(kinds, _nested_markers(annotation), name)
+    if kinds and isinstance(annotation.__origin__, TypeVar):
+        raise ConfigError(
+            f"field {name!r} has a marker without a type",
+            fix=f"write the type, such as `{name}: Device[float]`",
+        )
+    return kinds[0] if kinds else FieldKind.HOST
+
+
+def kind_of_field(info: FieldInfo, name: str, unmarked: FieldKind) -> FieldKind:
+    """The kind of a field that pydantic has read; `unmarked` without a marker.
+
+    Raises:
+        ConfigError: two markers, or a marker inside the type instead of around it.
+    """
+    kinds = [m.kind for m in info.metadata if isinstance(m, KindMarker)]
+    _check_kinds(kinds, [*_markers(info.annotation), *_nested_markers(info.annotation)], name)
+    return kinds[0] if kinds else unmarked
+
+
+def _check_kinds(kinds: list[FieldKind], nested: list[FieldKind], name: str) -> None:
     if len(set(kinds)) > 1:
         listed = " and ".join(k.value for k in dict.fromkeys(kinds))
         raise ConfigError(
@@ -88,16 +110,10 @@ def kind_of_annotation(annotation: Any, name: str) -> FieldKind:
             why="a field has exactly one kind",
             fix=f"keep one marker around the type of {name!r}",
         )
-    if nested := _nested_markers(annotation):
+    if nested:
         marker = {"graphconst": "GraphConst", "device": "Device", "host": "Host"}[nested[0].value]
         raise ConfigError(
             f"field {name!r} has {marker}[...] inside its type",
             why="a kind belongs to the whole field",
             fix=f"put the marker around the whole type, such as `{name}: {marker}[int | None]`",
         )
-    if kinds and isinstance(annotation.__origin__, TypeVar):
-        raise ConfigError(
-            f"field {name!r} has a marker without a type",
-            fix=f"write the type, such as `{name}: Device[float]`",
-        )
-    return kinds[0] if kinds else FieldKind.HOST

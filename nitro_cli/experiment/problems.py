@@ -79,6 +79,7 @@ def _present(loc: Sequence[str | int], cls: Any, values: Any) -> tuple[tuple[str
     models: list[Any] = [cls]
     current = values
     for position, item in enumerate(loc):
+        models = [model.class_of(current) if hasattr(model, "class_of") else model for model in models]
         last = position == len(loc) - 1
         name = _alias(item, current, models)
         if isinstance(current, Mapping) and name in current:

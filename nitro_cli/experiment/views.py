@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from nitro_cli.errors import ConfigError, nearest
 
-from .experiment import KNOBS, Experiment
+from .experiment import KNOBS, Experiment, device_names
 from .kinds import FieldKind
+from .part_leaves import with_leaves
 from .sentinel import StrippedHost
 
 __all__ = ["compile_view", "host_view", "with_unset"]
@@ -30,7 +31,7 @@ def compile_view(e: E, device_values: Mapping[str, Any] | None = None) -> E:
         ConfigError: `device_values` names something that is not a Device field.
     """
     cls = type(e)
-    return _view(e, {**_sentinels(cls), **_checked(cls, device_values)})
+    return _view(e, {**_sentinels(cls), **_checked(e, device_values)}, strip=True)
 
 
 def host_view(e: E, device_values: Mapping[str, Any]) -> E:
@@ -39,7 +40,7 @@ def host_view(e: E, device_values: Mapping[str, Any]) -> E:
     Raises:
         ConfigError: `device_values` names something that is not a Device field.
     """
-    return _view(e, _checked(type(e), device_values))
+    return _view(e, _checked(e, device_values))
 
 
 def with_unset(e: E, values: Mapping[str, Any]) -> E:
@@ -53,12 +54,21 @@ def with_unset(e: E, values: Mapping[str, Any]) -> E:
     return replaced
 
 
-def _view(e: E, replaced: Mapping[str, Any]) -> E:
+def _view(e: E, replaced: Mapping[str, Any], *, strip: bool = False) -> E:
     cls = type(e)
     values = e.__dict__
+
+    def inside(path: str, kind: FieldKind, held: Any) -> Any:
+        if kind is FieldKind.HOST and strip:
+            return StrippedHost(path, cls.__name__)
+        return replaced.get(path, held)
+
+    fields = {name: values[name] for name in cls.model_fields}
+    fields |= {name: value for name, value in replaced.items() if name in fields}
+    fields |= {name: with_leaves(values[name], name, inside) for name in cls.__nitro_parts__}
     view = cls.__new__(cls)
     # Fields only: what a cached_property computed from other values must not come along.
-    object.__setattr__(view, "__dict__", {**{name: values[name] for name in cls.model_fields}, **replaced})
+    object.__setattr__(view, "__dict__", fields)
     object.__setattr__(view, "__pydantic_fields_set__", e.__pydantic_fields_set__)
     object.__setattr__(view, "__pydantic_extra__", None)
     object.__setattr__(view, "__pydantic_private__", e.__pydantic_private__)
@@ -77,11 +87,10 @@ def _sentinels(cls: type[Experiment]) -> dict[str, StrippedHost]:
     return found
 
 
-def _checked(cls: type[Experiment], device_values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    kinds = cls.__nitro_kinds__
+def _checked(e: Experiment, device_values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    cls, kinds = type(e), type(e).__nitro_kinds__
     for name in device_values or ():
-        if kinds.get(name) is not FieldKind.DEVICE:
-            devices = [n for n, kind in kinds.items() if kind is FieldKind.DEVICE]
+        if kinds.get(name) is not FieldKind.DEVICE and name not in (devices := device_names(e)):
             reason = f"it is a {kinds[name].value} field" if name in kinds else "there is no such field"
             raise ConfigError(
                 f"{name!r} is no Device field of {cls.__name__}: {reason}", nearest=nearest(name, devices)

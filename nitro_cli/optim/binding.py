@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
-from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_array
+from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_array, field_value, part_fields
 from nitro_cli.optim.gradient_rules import GradRule, SingleGrad, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
 from nitro_cli.optim.group_rule import GroupRule, check_answered, group_rule
@@ -182,14 +182,15 @@ def device_space(e: Any) -> tuple[frozenset[str], dict[str, str]]:
     """The Device fields that a schedule can drive, and the reason for every other field of the experiment."""
     scalars: set[str] = set()
     refused: dict[str, str] = {}
-    for name, meta in config_metadata(type(e)).items():
-        if meta.kind == FieldKind.DEVICE:
-            value = getattr(e, name)
+    fields = [(name, meta.kind) for name, meta in config_metadata(type(e)).items()]
+    for name, kind in [*fields, *((leaf.path, leaf.kind) for leaf in part_fields(e))]:
+        if kind == FieldKind.DEVICE:
+            value = field_value(e, name)
             if np.ndim(value) == 0 and not isinstance(value, bool | np.bool_):
                 scalars.add(name)
             else:
                 refused[name] = f"it holds {_described(value)}; a schedule drives a scalar number"
-        elif meta.kind == FieldKind.GRAPHCONST:
+        elif kind == FieldKind.GRAPHCONST:
             refused[name] = "it is GraphConst: its value is baked into the program, another one recompiles"
         else:
             refused[name] = "it is a Host field: traced code never sees it"
@@ -318,7 +319,7 @@ def _gradient_columns(rule: GradRule, bindings: Sequence[Binding], resolved: Map
 
 def device_column(e: Any, name: str, key: str, source: ValueSource) -> Column:
     """The column of a scheduled Device field."""
-    return Column(f"device/{name}", source, 1.0, key, dtype=device_array(getattr(e, name)).dtype)
+    return Column(f"device/{name}", source, 1.0, key, dtype=device_array(field_value(e, name)).dtype)
 
 
 def ema_columns(e: Any) -> list[Column]:

@@ -13,9 +13,9 @@ from typing import Any
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, nearest
 from nitro_cli.registry.importing import LOCAL_FOLDER, find_module_file, import_path_of, load_class, split_import_path
 from nitro_cli.registry.local_classes import LocalClass, find_local_classes
-from nitro_cli.registry.plugins import Plugin, find_plugins, normalized
+from nitro_cli.registry.plugins import Plugin, find_plugins
 from nitro_cli.registry.toml_text import read_toml
-from nitro_cli.text import user_path
+from nitro_cli.text import normalized, user_path
 
 __all__ = [
     "ExperimentRef",

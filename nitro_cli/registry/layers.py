@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,12 +24,18 @@ def _is_schedule(node: Any) -> bool:
     return not isinstance(node, Mapping) or "kind" in node
 
 
-def _nested_schedules(table: Mapping[str, Any]) -> dict[str, Any]:
+def _most_segments(path: Sequence[str], parts: Collection[str]) -> float:
+    """How many segments a schedule key has at most, told by its first ones."""
+    inside = path[1:2] if path[0] == "device" else path[:1]
+    return math.inf if any(name in parts for name in inside) else _QUALIFIERS.get(path[0], 1)
+
+
+def _nested_schedules(table: Mapping[str, Any], parts: Collection[str]) -> dict[str, Any]:
     """Spread keys such as `"opt.bias.learning_rate"` over tables, the form that dotted TOML keys have."""
     nested: dict[str, Any] = {}
     for key, value in table.items():
         first, *rest = key.split(".")
-        segments = [first, *rest] if first in _QUALIFIERS else [key]
+        segments = [first, *rest] if first in _QUALIFIERS or first in parts else [key]
         node = nested
         for segment in segments[:-1]:
             inner = node.setdefault(segment, {})
@@ -39,11 +46,15 @@ def _nested_schedules(table: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def schedule_paths(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
+def schedule_paths(nested: Mapping[str, Any], parts: Collection[str] = ()) -> dict[str, tuple[KeyPath, Any]]:
     """Read a schedules table as one entry per schedule key.
 
-    `opt.<key>`, `opt.<group>.<key>`, `grad.<key>`, `device.<key>` and `bind.<key>` may be written as dotted TOML keys
-    or quoted ones.
+    `opt.<key>`, `opt.<group>.<key>`, `grad.<key>`, `device.<key>`, `bind.<key>` and what lies in a part, such as
+    `task.label_smoothing`, may be written as dotted TOML keys or quoted ones.
+
+    Args:
+        nested: the table.
+        parts: the fields that hold parts.
 
     Returns:
         Per key the key path inside the nested table, and the schedule: a number or a table.
@@ -51,7 +62,7 @@ def schedule_paths(nested: Mapping[str, Any]) -> dict[str, tuple[KeyPath, Any]]:
     flat: dict[str, tuple[KeyPath, Any]] = {}
 
     def descend(path: tuple[str, ...], node: Any) -> None:
-        if len(path) >= _QUALIFIERS.get(path[0], 1) or (_is_schedule(node) and len(path) > 1):
+        if len(path) >= _most_segments(path, parts) or (_is_schedule(node) and len(path) > 1):
             flat[".".join(path)] = (path, node)
         elif isinstance(node, Mapping):
             for key, inner in node.items():
@@ -75,6 +86,7 @@ class Layers:
     Attributes:
         default: gives a field's class default (None when it has none) for building a table from it.
         names: the experiment's fields.
+        parts: those that hold parts.
         fields: the values set so far.
         schedules: the schedules table in nested form, None when no layer has one.
         origins: where each key path was set; the longest written prefix counts.
@@ -83,6 +95,7 @@ class Layers:
 
     default: Callable[[str], Any]
     names: Sequence[str]
+    parts: Collection[str] = ()
     fields: dict[str, Any] = field(default_factory=dict)
     schedules: dict[str, Any] | None = None
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
@@ -98,7 +111,7 @@ class Layers:
             inner: origins of the keys inside the value, by their whole key paths.
         """
         if path == (SCHEDULES,):
-            self.schedules = None if value is None else _nested_schedules(value)
+            self.schedules = None if value is None else _nested_schedules(value, self.parts)
         elif len(path) == 1:
             self.fields[str(path[0])] = value
         elif not self._put_inside(path, value, origin):

@@ -14,6 +14,16 @@ __all__ = ["BrokenFile", "LocalClass", "find_local_classes"]
 _ROOT = "Experiment"
 _REQUIRED_HOOKS = frozenset({"build_data", "build_model", "forward", "loss"})
 
+OBJECT_KNOBS = frozenset({"checkpointer", "early_stop", "ema", "logger", "monitor"})
+"""The run knobs that hold objects, which are no parts."""
+
+_PLAIN_TYPES = """
+    Annotated Any Callable ClassVar Device Enum Field Final GraphConst Host Literal Mapping None Optional Path Private
+    Sequence Union bool bytes complex dict float frozenset int list object set str tuple type Array ArrayLike ndarray
+"""
+_NO_PARTS = frozenset(_PLAIN_TYPES.split())
+"""Names in the type of a field that holds no part."""
+
 
 @dataclass(frozen=True)
 class LocalClass:
@@ -57,7 +67,8 @@ def find_local_classes(
 
     A class counts when one of its bases is called `Experiment`, is a class of the directory that counts, or is one of
     `known`. Classes and files whose name starts with an underscore are private. A class is abstract when it derives
-    from `ABC`, declares an abstract method, or serves as a base here while a required hook is still missing.
+    from `ABC`, declares an abstract method, or serves as a base here while a required hook is still missing that no
+    field of it can supply: whether a field holds a part, and which hooks that has, shows only when it is imported.
 
     Args:
         folder: the directory.
@@ -171,7 +182,7 @@ def _experiments(classes: dict[str, _Class], known: frozenset[str]) -> list[Loca
         """Whether it is an experiment, the hooks its chain defines, and whether every base of the chain is known."""
         found = classes[full]
         is_experiment, complete = False, True
-        hooks = {node.name for node in found.node.body if isinstance(node, ast.FunctionDef)}
+        hooks = set(_REQUIRED_HOOKS) if _may_hold_part(found.node) else _hooks_of(found.node)
         for base in found.bases:
             if base.rpartition(".")[2] == _ROOT:
                 is_experiment = True
@@ -198,6 +209,49 @@ def _experiments(classes: dict[str, _Class], known: frozenset[str]) -> list[Loca
         hidden = _hidden(found, unfinished)
         result.append(LocalClass(found.name, found.file, found.node.lineno, hidden))
     return result
+
+
+def _hooks_of(node: ast.ClassDef) -> set[str]:
+    """The names that a class statement defines, or assigns something else than None."""
+    names = {statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)}
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and not _is_none(statement.value):
+            names |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _may_hold_part(node: ast.ClassDef) -> bool:
+    """Whether a field of a class may hold a part: its type is no plain one, or its default is made by a call."""
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            if _names_in(statement.annotation) - _NO_PARTS and statement.target.id not in OBJECT_KNOBS:
+                return True
+        elif isinstance(statement, ast.Assign):
+            targets = {target.id for target in statement.targets if isinstance(target, ast.Name)}
+            values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+            if targets - OBJECT_KNOBS - _REQUIRED_HOOKS and any(isinstance(value, ast.Call) for value in values):
+                return True
+    return False
+
+
+def _names_in(node: ast.expr) -> set[str]:
+    """The last names of the types in an annotation, quoted ones included."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return {name}
+        case ast.Subscript(value=ast.Name(id="Literal") | ast.Attribute(attr="Literal")):
+            return set()
+        case ast.Constant(value=str(text)):
+            try:
+                return _names_in(ast.parse(text, mode="eval").body)
+            except SyntaxError:
+                return set()
+    inner = (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+    return {name for child in inner for name in _names_in(child)}
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _hidden(found: _Class, unfinished: bool) -> str | None:

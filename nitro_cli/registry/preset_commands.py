@@ -10,7 +10,17 @@ from typing import Any
 import tomli_w
 
 from nitro_cli.errors import ConfigError, NitroError, PresetError, nearest
-from nitro_cli.experiment import NO_DEFAULT, check_configuration, config_metadata, same_content, type_text
+from nitro_cli.experiment import (
+    NO_DEFAULT,
+    FieldKind,
+    FieldMeta,
+    PartField,
+    check_configuration,
+    config_metadata,
+    part_fields,
+    same_content,
+    type_text,
+)
 from nitro_cli.registry.discovery import ExperimentRef, list_experiments
 from nitro_cli.registry.layers import SCHEDULES
 from nitro_cli.registry.origins import Origin, OriginKind
@@ -136,20 +146,39 @@ def _orphans(refs: Iterable[ExperimentRef], cwd: Path) -> list[PresetProblem]:
 
 
 def field_rows(resolved: Resolved) -> list[FieldRow]:
-    """The fields of a resolved experiment, in declaration order."""
-    return [
-        FieldRow(
-            name=name,
-            kind=str(meta.kind),
-            type=type_text(meta.type),
-            value=getattr(resolved.experiment, name),
-            default=meta.default,
-            origin=resolved.origin(name),
-            origin_text=resolved.origin_text(name),
-            doc=meta.doc or "",
-        )
-        for name, meta in config_metadata(resolved.cls).items()
-    ]
+    """The fields of a resolved experiment, in declaration order, the Device fields inside a part behind it."""
+    rows: list[FieldRow] = []
+    inside = [leaf for leaf in part_fields(resolved.experiment) if leaf.kind is FieldKind.DEVICE]
+    for name, meta in config_metadata(resolved.cls).items():
+        rows.append(_field_row(resolved, name, meta))
+        rows += [_inner_row(resolved, leaf) for leaf in inside if leaf.path.startswith(f"{name}.")]
+    return rows
+
+
+def _inner_row(resolved: Resolved, leaf: PartField) -> FieldRow:
+    return FieldRow(
+        name=leaf.path,
+        kind=str(leaf.kind),
+        type=type_text(leaf.type),
+        value=leaf.value,
+        default=NO_DEFAULT if leaf.required else leaf.default,
+        origin=resolved.origin(leaf.path),
+        origin_text=resolved.origin_text(leaf.path),
+        doc=leaf.doc or "",
+    )
+
+
+def _field_row(resolved: Resolved, name: str, meta: FieldMeta) -> FieldRow:
+    return FieldRow(
+        name=name,
+        kind=str(meta.kind),
+        type=type_text(meta.type),
+        value=getattr(resolved.experiment, name),
+        default=meta.default,
+        origin=resolved.origin(name),
+        origin_text=resolved.origin_text(name),
+        doc=meta.doc or "",
+    )
 
 
 def show_preset(

@@ -25,9 +25,8 @@ from nitro_cli.registry.importing import (
     import_path_of,
     split_import_path,
 )
-from nitro_cli.registry.plugins import normalized
 from nitro_cli.registry.toml_text import read_toml
-from nitro_cli.text import read_regular
+from nitro_cli.text import normalized, read_regular
 
 __all__ = [
     "code_to_name",

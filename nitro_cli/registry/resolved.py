@@ -51,8 +51,11 @@ class Resolved:
         return self.cls.__name__
 
     def origin(self, name: str) -> Origin:
-        """The origin of a field; the class default when nothing set it."""
-        return self.origins.get(name) or Origin(OriginKind.DEFAULT)
+        """The origin of a field, or of a key inside one; the class default when nothing set it."""
+        found = self.origins.get(name)
+        if found is None and "." in name:
+            return self.origin(name.rpartition(".")[0])
+        return found or Origin(OriginKind.DEFAULT)
 
     def origin_text(self, name: str) -> str:
         """The origins of a field and of the keys inside it, for people."""
@@ -133,9 +136,13 @@ class Resolved:
         return replace(changed, awaited=tuple(name for name in self.awaited if name not in values))
 
     def _changed(self, experiment: Experiment, origins: Mapping[str, Origin]) -> Resolved:
-        fields = {_field_of(key) for key in origins}
-        kept = {key: origin for key, origin in self.origins.items() if _field_of(key) not in fields}
+        kept = {key: origin for key, origin in self.origins.items() if not any(_is_at(key, new) for new in origins)}
         return replace(self, experiment=experiment, origins={**kept, **origins})
+
+
+def _is_at(key: str, place: str) -> bool:
+    """Whether a key path names a place, or one inside it."""
+    return key == place or key.startswith((f"{place}.", f"{place}["))
 
 
 def _field_of(key: str) -> str:

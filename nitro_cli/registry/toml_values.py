@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nitro_cli.experiment import Selector
+from nitro_cli.experiment import Part, Selector
 
 __all__ = [
     "NotWritable",
@@ -41,8 +41,8 @@ class NotWritable(Exception):
 def natural_form(value: Any) -> Any:
     """The form TOML would write a value in; None stays None, inside tables too.
 
-    Models and dataclasses become tables, tuples and sets lists, enums their value, paths, selectors and objects with a
-    text form strings, small arrays nested lists.
+    Models and dataclasses become tables, a part's with the key that names it, tuples and sets lists, enums their value,
+    paths, selectors and objects with a text form strings, small arrays nested lists.
 
     Raises:
         NotWritable: there is no such form.
@@ -91,7 +91,7 @@ def _key(key: Any) -> str:
 
 
 def _of_model(value: BaseModel) -> Any:
-    found = {}
+    found = value.identity() if isinstance(value, Part) else {}
     for name, info in type(value).model_fields.items():
         inner = getattr(value, name)
         if inner is not None or info.default is not None:  # none is said by leaving out where it is the default

@@ -23,7 +23,7 @@ def layers_for(cls: type[Any]) -> Layers:
         value = metadata[name].default
         return None if value is NO_DEFAULT else value
 
-    return Layers(default=default, names=tuple(metadata))
+    return Layers(default=default, names=tuple(metadata), parts=cls.__nitro_parts__)
 
 
 def field_problems(cls: type[Any], layers: Layers, *, partial: bool = False) -> list[WrittenProblem]:
@@ -84,7 +84,7 @@ def schedules_of(layers: Layers) -> tuple[dict[str, Any] | None, list[WrittenPro
     """The schedules by key (None when no layer has the table), and what is wrong with them."""
     if layers.schedules is None:
         return None, []
-    flat = schedule_paths(layers.schedules)
+    flat = schedule_paths(layers.schedules, layers.parts)
     table = {key: deepcopy(value) for key, (_, value) in flat.items()}
     problems = []
     for found in schedule_problems(table):

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import ConfigError, nearest
-from nitro_cli.experiment import FieldKind, config_metadata, device_array, fields_of_kind
+from nitro_cli.experiment import config_metadata, device_array, device_names, field_value
 from nitro_cli.run.parts import Parts
 
 __all__ = ["checked_values", "device_field", "no_attribute"]
@@ -30,20 +30,20 @@ def checked_values(parts: Parts, values: Mapping[str, Any]) -> dict[str, np.ndar
                 fix=f"build a new handle whose schedules leave {name} out",
             )
     taken = parts.experiment.replace(**values)
-    return {name: _checked(name, getattr(taken, name), parts.device[name]) for name in values}
+    return {name: _checked(name, field_value(taken, name), parts.device[name]) for name in values}
 
 
 def no_attribute(handle: type[Any], parts: Parts, name: str) -> ConfigError:
     """The error for an assignment to what is no attribute of a handle: it would be taken and do nothing."""
     e, cls = parts.experiment, type(parts.experiment)
-    if name in fields_of_kind(cls, FieldKind.DEVICE):
+    if name in device_names(e):
         why, fix = "a Device field of a live handle is set by a call", f"nitro.set_device({name}=...)"
     elif name in config_metadata(cls):
         why, fix = "a handle's values are settled when it is built", f"a new handle: Nitro(e.replace({name}=...))"
     elif hasattr(handle, name):
         why, fix = "it is read, or called", None
     else:
-        device = fields_of_kind(cls, FieldKind.DEVICE)
+        device = device_names(e)
         why = f"neither the handle nor {type(e).__name__} has it"
         fix = "Device fields are set by nitro.set_device(name=...)"
         known = [*vars(handle), *config_metadata(cls), *device]
@@ -69,7 +69,7 @@ def device_field(parts: Parts, name: str) -> jax.Array:
         ConfigError: the experiment has no Device field of that name.
     """
     cls = type(parts.experiment)
-    names = fields_of_kind(cls, FieldKind.DEVICE)
+    names = device_names(parts.experiment)
     if name in names:
         return parts.device[name]
     fields = config_metadata(cls)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata
+from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata, graphconst_value, part_fields
 from nitro_cli.installation import DISTRIBUTION
 from nitro_cli.registry import NotWritable, home_fields, natural_form
 from nitro_cli.run.snapshot import named_leaves, share_of
@@ -82,7 +82,10 @@ def fields_by_kind(e: Experiment, *, exported: bool = False) -> dict[str, dict[s
     home = home_fields(e) if exported else ()
     for name, meta in config_metadata(type(e)).items():
         if name not in home:
-            fields[str(meta.kind)][name] = described(getattr(e, name))
+            fields[str(meta.kind)][name] = described(graphconst_value(getattr(e, name)))
+    for leaf in part_fields(e):
+        if leaf.kind is not FieldKind.GRAPHCONST and leaf.path.partition(".")[0] not in home:
+            fields[str(leaf.kind)][leaf.path] = described(leaf.value)
     return fields
 
 
@@ -95,9 +98,10 @@ def logged_parameters(parts: Parts) -> dict[str, Any]:
     for name, meta in config_metadata(type(e)).items():
         if meta.private:
             continue
-        value = described(getattr(e, name))
+        value = described(graphconst_value(getattr(e, name)))
         if name in KNOBS or not isinstance(value, Mapping):
             logged[name] = value
+    logged |= {leaf.path: described(leaf.value) for leaf in part_fields(e)}
     logged["seed"] = parts.seed
     logged["total_steps"] = parts.total_steps
     for name, split in parts.splits.items():

@@ -118,7 +118,7 @@ class Nitro:
         self._sealed: str | None = None
         self._released = False
         self._evaluated: dict[str, Any] | None = None  # until the monitors were told
-        self._code = CodeSnapshot(resolved.cls)
+        self._code = CodeSnapshot(configured)
         with watched(), main_first():
             source = load_source(
                 weights,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from nitro_cli.experiment import HOOKS, Experiment
+from nitro_cli.experiment import HOOKS, Experiment, Part, part_fields
 
 __all__ = ["CodeSnapshot"]
 
@@ -19,19 +20,23 @@ _OWN = str(Path(__file__).resolve().parent.parent)
 
 
 class CodeSnapshot:
-    """The code of an experiment's hooks and of the user's functions they call, as it was.
+    """The code of an experiment's hooks, of its parts, and of the user's functions they call, as it was.
 
     Args:
-        cls: the experiment's class.
+        e: the experiment.
     """
 
-    def __init__(self, cls: type[Experiment]) -> None:
-        self._cls = cls
-        self._then = dict(_described(cls))
+    def __init__(self, e: Experiment) -> None:
+        self._cls = type(e)
+        self._classes = [self._cls, *dict.fromkeys(field.owner for field in part_fields(e))]
+        self._then = self._now(lambda cls: cls)
+
+    def _now(self, meant: Callable[[type[Any]], type[Any]]) -> dict[str, Any]:
+        return dict(described for cls in self._classes for described in _described(meant(cls)))
 
     def changes(self) -> list[str]:
         """What was redefined since, in words; empty when nothing was."""
-        now = dict(_described(_current(self._cls)))
+        now = self._now(_current)
         changed = [name for name, code in self._then.items() if name in now and now[name] != code]
         gone = [name for name in self._then if name not in now and name.startswith("hook ")]
         return [*changed, *(f"{name} (gone)" for name in gone)]
@@ -47,20 +52,21 @@ class CodeSnapshot:
         )
 
 
-def _current(cls: type[Experiment]) -> type[Experiment]:
+def _current(cls: type[Any]) -> type[Any]:
     """The class that its name means now: another object after its definition ran again."""
     found: Any = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
-    return found if isinstance(found, type) and issubclass(found, Experiment) else cls
+    return found if isinstance(found, type) and issubclass(found, Experiment | Part) else cls
 
 
-def _described(cls: type[Experiment]) -> Iterator[tuple[str, Any]]:
+def _described(cls: type[Any]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
-    for hook in HOOKS:
-        function = getattr(cls, hook, None)
+    is_part = issubclass(cls, Part)
+    for name in dir(cls) if is_part else HOOKS:
+        function = inspect.getattr_static(cls, name, None)
         if isinstance(function, FunctionType) and _is_users(function):
-            yield f"hook {hook}", _identity(function.__code__)
+            yield f"{name} of the part {cls.__name__}" if is_part else f"hook {name}", _identity(function.__code__)
             yield from _helpers(function, seen)
 
 

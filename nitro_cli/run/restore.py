@@ -24,7 +24,15 @@ from nitro_cli.checkpoints import (
     run_is_locked,
 )
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, warn
-from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, own_store
+from nitro_cli.experiment import (
+    NO_DEFAULT,
+    Experiment,
+    Monitor,
+    config_metadata,
+    content_digest,
+    graphconst_value,
+    own_store,
+)
 from nitro_cli.optim import accumulator_dtype
 from nitro_cli.run.own_store import load_own
 from nitro_cli.run.snapshot import flatten, named_leaves, unflatten
@@ -264,7 +272,7 @@ def _check_fields(e: Experiment, source: Source) -> None:
     for name, value in now.items():
         if name not in held:
             default = defaults[name]
-            same = default is not NO_DEFAULT and content_digest(default) == content_digest(value)
+            same = default is not NO_DEFAULT and content_digest(graphconst_value(default)) == content_digest(value)
         elif name in digests:
             # The text of an array is cut, that of a set has another order in every process.
             same = digests[name] == content_digest(value)

@@ -17,11 +17,11 @@ from nitro_cli.data import Split, answer_fork_warnings, inspect_split
 from nitro_cli.distributed import WatchedDist, agree, host_array, process_count, shared_split
 from nitro_cli.errors import ConfigError, HookError, warn
 from nitro_cli.experiment import (
-    FieldKind,
     HookTable,
     check_configuration,
     device_array,
-    fields_of_kind,
+    device_names,
+    field_value,
     graphconst_fingerprint,
     host_view,
     monitor_of,
@@ -141,9 +141,8 @@ def _build_data(parts: Parts, start: Start) -> None:
 def _place_device_fields(parts: Parts) -> None:
     e = parts.experiment
     parts.placement = Placement.choose(e.n_devs, e.sharding)
-    names = fields_of_kind(type(e), FieldKind.DEVICE)
     # Copies: on the CPU the device would read the user's own arrays, which they may change.
-    parts.device = parts.placement.put({name: np.array(device_array(getattr(e, name))) for name in names})
+    parts.device = parts.placement.put({name: np.array(device_array(field_value(e, name))) for name in device_names(e)})
 
 
 def _build_model(parts: Parts, start: Start, compiling: Compiling) -> None:
@@ -333,6 +332,7 @@ def _build_optimizer(parts: Parts, start: Start) -> None:
 
 def _report(parts: Parts) -> None:
     e = parts.experiment
+    parts.report.add("hooks", [{"hook": name, "of": owner} for name, owner in parts.hooks.owners().items()])
     parts.report.add("data", [_split_row(split, parts.placement.count) for split in parts.splits.values()])
     parts.report.add("bindings", [asdict(row) | {"bound": ", ".join(row.bound)} for row in parts.hyper.bindings])
     parts.report.add("parameter groups", [asdict(row) for row in parts.hyper.groups])

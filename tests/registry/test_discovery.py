@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from typing import get_args, get_origin
 
 import pytest
 
@@ -93,6 +94,59 @@ class Lonely(Experiment): ...
     with pytest.raises(ExperimentNotFoundError, match="Unfinished is abstract") as caught:
         find_experiment("Unfinished", cwd)
     assert "experiments/a.py:Unfinished" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "task: Task",
+        "task: 'Task | None' = None",
+        "task = Categorical(10)",
+        "objective = (Mixup(0.4), KD())",
+        "network: nets.Network = nets.MLP()",
+    ],
+)
+def test_a_base_whose_field_may_hold_a_part_is_offered_for_the_part_may_supply_its_hooks(cwd, field):
+    local(cwd, "a.py", f"from nitro_cli import Experiment\nclass Base(Experiment):\n    {field}\nclass B(Base): ...\n")
+    assert names(cwd) == ["B", "Base"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "width: GraphConst[int] = 3",
+        "smoothing: Device[float] = 0.1",
+        "shape: tuple[int, ...] | None = None",
+        "early_stop = EarlyStopping(patience=3)",
+        "scale = 2.0",
+        "mode: Literal['a', 'b'] = 'a'",
+    ],
+)
+def test_a_base_with_plain_fields_and_without_hooks_is_abstract(cwd, body):
+    local(cwd, "a.py", f"from nitro_cli import Experiment\nclass Base(Experiment):\n    {body}\nclass B(Base): ...\n")
+    assert names(cwd) == ["B"]
+
+
+def test_a_hook_that_is_assigned_counts(cwd):
+    for name, value in (("Base", "steps.loss"), ("Less", "None")):
+        hooks = HOOKS.replace("def loss(self, outputs, *, y): ...", f"loss = {value}")
+        text = f"from nitro_cli import Experiment\nimport steps\nclass {name}(Experiment):{hooks}"
+        local(cwd, f"{name}.py", f"{text}\nclass Below{name}({name}): ...\n")
+    assert names(cwd) == ["Base", "BelowBase", "BelowLess"]
+
+
+def test_the_knobs_that_hold_objects_are_known():
+    from pydantic import BaseModel
+
+    from nitro_cli.experiment import KNOBS, Experiment
+    from nitro_cli.registry.local_classes import OBJECT_KNOBS
+
+    def holds_object(annotation):
+        if isinstance(annotation, type) and get_origin(annotation) is None:
+            return issubclass(annotation, (BaseModel, tuple)) or getattr(annotation, "_is_protocol", False)
+        return get_origin(annotation) is tuple or any(map(holds_object, get_args(annotation)))
+
+    assert {name for name in KNOBS if holds_object(Experiment.model_fields[name].annotation)} == OBJECT_KNOBS
 
 
 def test_a_conditional_class_is_found_and_a_nested_one_is_not(cwd):

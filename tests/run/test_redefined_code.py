@@ -98,3 +98,25 @@ def test_running_the_same_definition_again_is_no_change(session: ModuleType, tmp
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         handle.validate()
+
+
+def test_a_part_that_is_edited_is_named(session: ModuleType, tmp_path: Path) -> None:
+    cell = """
+    from nitro_cli.experiment import Hook, Part
+
+    class Judge(Part):
+        scale: float = 1.0
+
+        def finalize(self, acc, split):
+            return {{name: value * {factor} for name, value in acc.items()}}
+
+        def hooks(self):
+            return {{"finalize_metrics": Hook(self.finalize)}}
+    """
+    exec(textwrap.dedent(cell.format(factor=1)), session.__dict__)
+    exec("class Judged(Session):\n    finalize_metrics = None\n    judge: Judge = Judge()\n", session.__dict__)
+    nitro = Nitro(session.Judged(), run_dir=tmp_path)
+    nitro.validate()
+    exec(textwrap.dedent(cell.format(factor=2)), session.__dict__)
+    with pytest.warns(UserWarning, match="finalize of the part Judge"):
+        nitro.validate()

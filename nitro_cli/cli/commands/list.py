@@ -1,23 +1,38 @@
-"""`nitro list`: experiments and presets, found without importing anything."""
+"""`nitro list`: experiments and presets, or the parts of a kind, found without importing anything."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from nitro_cli.cli.output import Output
-from nitro_cli.errors import ExitCode
+from nitro_cli.errors import ConfigError, ExitCode, nearest
 from nitro_cli.registry import ExperimentRef, check_import, list_experiments, list_presets
+from nitro_cli.text import Catalogue
 
-__all__ = ["run"]
+__all__ = ["KINDS", "run"]
+
+KINDS = {"experiments": "", "tasks": "nitro_cli.tasks:TASKS"}
+"""What can be listed, and where the catalogue of each kind of part is."""
+
+_Kind = Annotated[str, typer.Argument(help=f"What to list: {', '.join(KINDS)}.", autocompletion=lambda: list(KINDS))]
 
 
 def run(
     output: Output,
+    kind: _Kind = "experiments",
     check: Annotated[bool, typer.Option("--check", help="Import each experiment, in a process of its own.")] = False,
 ) -> int:
-    """Experiments and presets found: in `experiments/` of the working directory and in installed plugins."""
+    """Experiments and presets found: in `experiments/` of the working directory and in installed plugins.
+
+    With a kind of part, such as `tasks`: those that nitro has and installed distributions declare.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"{kind!r} cannot be listed", nearest=nearest(kind, KINDS), fix=f"one of {', '.join(KINDS)}")
+    if KINDS[kind]:
+        return _parts(output, kind, check=check)
     refs = list_experiments()
     rows = [_described(ref, check=check) for ref in refs]
     broken = [row for row in rows if row["error"]]
@@ -34,6 +49,30 @@ def run(
         for row in broken:
             output.complain_line(f"broken: {row['name']} ({_where(row)}): {row['error']}")
     return ExitCode.FAILED if check and broken else ExitCode.OK
+
+
+def _parts(output: Output, kind: str, *, check: bool) -> int:
+    """List the catalogue of a kind of part."""
+    if check:
+        raise ConfigError("--check imports experiments", where=f"nitro list {kind} --check", fix="leave --check out")
+    module, _, name = KINDS[kind].partition(":")
+    catalogue: Catalogue[Any] = getattr(import_module(module), name)
+    entries = catalogue.entries()
+    if output.json:
+        output.document(**{kind: [vars(entry) for entry in entries]})
+        return ExitCode.OK
+    sound = [entry for entry in entries if entry.error is None]
+    if sound:
+        from nitro_cli.cli.render.tables import table
+
+        cells = [[e.id, str(e.version), e.distribution or "nitro", e.import_path] for e in sound]
+        output.show(table([catalogue.noun, "version", "source", "import path"], cells, fold=(3,)))
+    else:
+        output.note(f"no {catalogue.noun} is installed; a distribution declares them in {catalogue.group}", always=True)
+    for entry in entries:
+        if entry.error is not None:
+            output.complain_line(f"broken: {entry.id} ({entry.distribution}): {entry.error}")
+    return ExitCode.OK
 
 
 def _described(ref: ExperimentRef, *, check: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from nitro_cli.cli.options import ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_places import find_run, is_run_directory, is_run_root
 from nitro_cli.errors import ConfigError, ExitCode, ExperimentNotFoundError, RunNotFoundError
+from nitro_cli.experiment import HookTable
 from nitro_cli.registry import Resolved, list_presets, read_config, resolve
 from nitro_cli.text import user_path, visible
 
@@ -31,11 +32,12 @@ def run(
     origin: Annotated[bool, typer.Option("--origin", help="Say for every value where it was written.")] = False,
     knobs: Annotated[bool, typer.Option("--knobs/--no-knobs", help="Show the inherited run knobs too.")] = True,
 ) -> int:
-    """The fields of an experiment, or those that a run used: kind, type, value, where it came from, documentation."""
+    """The fields of an experiment, or those that a run used: kind, type, value, origin; and whose each hook is."""
     resolved = _resolved(experiment, preset, sets or (), unsets or ())
+    hooks = HookTable(resolved.experiment).owners()
     presets = list_presets(resolved.ref) if resolved.ref is not None else []
     if output.json:
-        output.document(**configuration_document(resolved), doc=_about(resolved), presets=presets)
+        output.document(**configuration_document(resolved), hooks=hooks, doc=_about(resolved), presets=presets)
         return ExitCode.OK
     width = shutil.get_terminal_size((80, 24)).columns
     head = [resolved.name, *_about(resolved).splitlines(), _source(resolved)]
@@ -44,6 +46,9 @@ def run(
         + (f"; there are {visible(', '.join(presets), keep='')}" if presets else "")
     )
     lines = configuration_lines(resolved, every_origin=origin, knobs=knobs, width=width)
+    if hooks:
+        longest = max(map(len, hooks))
+        lines += ["", "hooks", *(f"  {name:<{longest}}  {owner}" for name, owner in hooks.items())]
     output.text("\n".join([*head, *lines]))
     return ExitCode.OK
 

@@ -55,7 +55,8 @@ def _wrapped(text: str, width: int, first: str, then: str) -> list[str]:
 def plain_value(value: Any) -> Any:
     """A field's value as text or plain types: models as tables without what is none, arrays by type and shape."""
     if hasattr(value, "model_dump"):
-        return {key: plain_value(inner) for key, inner in dict(value).items() if inner is not None}
+        named = value.identity() if hasattr(value, "identity") else {}
+        return named | {key: plain_value(inner) for key, inner in dict(value).items() if inner is not None}
     if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
         return Bare(f"{value.dtype}{list(value.shape)}")
     if isinstance(value, dict):
