@@ -25,6 +25,8 @@ class Dist:
     process_count: int = 1
 
     def __post_init__(self) -> None:
+        if not all(isinstance(n, int) and not isinstance(n, bool) for n in (self.process_index, self.process_count)):
+            raise DataError(f"process {self.process_index!r} of {self.process_count!r}", fix="give whole numbers")
         if self.process_count < 1 or not 0 <= self.process_index < self.process_count:
             raise DataError(
                 f"process {self.process_index} of {self.process_count} does not exist",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import types
 import typing
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
+
+from nitro_cli.errors import ConfigError
 
 from .experiment import KNOBS, Experiment
 from .kinds import FieldKind, KindMarker
@@ -83,7 +86,13 @@ class FieldMeta:
 
 
 def config_metadata(cls: type[Experiment]) -> dict[str, FieldMeta]:
-    """One `FieldMeta` per field of `cls`, in declaration order, the run knobs first."""
+    """One `FieldMeta` per field of `cls`, in declaration order, the run knobs first.
+
+    Raises:
+        ConfigError: `cls` is no class of an experiment.
+    """
+    if not isinstance(cls, type) or not hasattr(cls, "__nitro_kinds__"):
+        raise ConfigError(f"{reprlib.repr(cls)} is no class of an experiment", fix="give the class: MyExperiment")
     found: dict[str, FieldMeta] = {}
     defaults = _defaults(cls)
     classes = [c for c in cls.__mro__ if "__nitro_own__" in vars(c)]

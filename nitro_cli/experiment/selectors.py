@@ -264,7 +264,7 @@ def _spans(item: int | Iterable[int]) -> Iterable[tuple[int, int]]:
         if len(item):
             _positive(item.start, "an epoch")
             yield (item.start, item.stop - 1)
-    elif not isinstance(item, int | str):
+    elif isinstance(item, Iterable) and not isinstance(item, str):
         for epoch in item:
             _positive(epoch, "an epoch")
             yield (epoch, epoch)

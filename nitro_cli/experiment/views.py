@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -28,9 +29,11 @@ def compile_view(e: E, device_values: Mapping[str, Any] | None = None) -> E:
         device_values: what the Device fields hold inside the program (tracers); those not named keep their value.
 
     Raises:
-        ConfigError: `device_values` names something that is not a Device field.
+        ConfigError: `e` is no experiment, or `device_values` names something that is not a Device field.
     """
     cls = type(e)
+    if not hasattr(cls, "__nitro_kinds__"):
+        raise ConfigError(f"{reprlib.repr(e)} is no experiment", fix="give an instance of your class: MyExperiment()")
     return _view(e, {**_sentinels(cls), **_checked(e, device_values)}, strip=True)
 
 

@@ -87,6 +87,8 @@ def load_bundle(path: Any, *, trust_postprocess: bool = False, raw: bool = False
         BundleError: a file is missing, damaged or outside the bundle, the format is newer than this loader, or there is
             a postprocess and neither `trust_postprocess` nor `raw` was given.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise BundleError(f"{path!r:.60} is no path of a bundle: it is a {type(path).__name__}")
     root = Path(path).expanduser()
     manifest = verify_bundle(root)
     postprocess = None

@@ -55,7 +55,12 @@ def export_provenance(nitro: Nitro) -> dict[str, Any]:
     Returns:
         JSON-ready entries: `framework`, `versions`, `exported_at`, `experiment`, `config`, `preset`, `seed`, `weights`
         (`raw` or `ema`), `weights_from`, `checkpoint`, `run`, `trained`, `averaged_from`, `warm_started_from`, ...
+
+    Raises:
+        ConfigError: `nitro` is no handle.
     """
+    if not hasattr(nitro, "parts"):
+        raise ConfigError(f"{nitro!r:.60} is no handle", fix="give what Nitro(...) returned")
     parts = nitro.parts
     facts: dict[str, Any] = {
         "framework": "nitro",

@@ -42,6 +42,8 @@ class EpochRows:
         self._scalars: dict[str, None] = {}
         self._others: dict[str, None] = {}
         self._only: tuple[str, ...] | None = None
+        if not isinstance(rows, Iterable) or isinstance(rows, str | Mapping):
+            raise MetricError(f"A history is made of rows, not of {type(rows).__name__}.", fix="give a list of them")
         for row in rows:
             self.append(row)
 
@@ -49,8 +51,10 @@ class EpochRows:
         """Add the row of the next epoch.
 
         Raises:
-            MetricError: no whole-number epoch or step, or an epoch that is not later than the last.
+            MetricError: no mapping, no whole-number epoch or step, or an epoch that is not later than the last.
         """
+        if not isinstance(row, Mapping):
+            raise MetricError(f"A history row is a {type(row).__name__}.", fix="give a mapping with epoch and step")
         scalars, others = flatten_scalars(row)
         epoch, step = scalars.get("epoch"), scalars.get("step")
         if type(epoch) is not int or type(step) is not int:

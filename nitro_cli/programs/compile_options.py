@@ -32,6 +32,12 @@ def check_compile_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     Raises:
         ConfigError: options that XLA does not know, all of them with the nearest names, or values it refuses.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(
+            f"compile_options is {type(options).__name__}",
+            where="compile_options",
+            fix='give a mapping: {"xla_cpu_enable_fast_math": True}',
+        )
     options = dict(options or {})
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):

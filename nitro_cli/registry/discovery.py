@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,16 @@ class ExperimentRef:
 
 
 def ref_of(cls: type[Any]) -> ExperimentRef:
-    """The reference of a class that is already imported."""
+    """The reference of a class that is already imported.
+
+    Raises:
+        ConfigError: it is no class of an experiment.
+    """
+    if not isinstance(cls, type) or not hasattr(cls, "__nitro_kinds__"):
+        what = f"an object of the class {type(cls).__name__}" if hasattr(cls, "__nitro_kinds__") else reprlib.repr(cls)
+        raise ConfigError(
+            f"{what} is no class of an experiment", fix="give the class: MyExperiment, not MyExperiment()"
+        )
     path = import_path_of(cls)
     source, _, is_file = split_import_path(path)
     file = Path(source) if is_file else _file_of(cls)

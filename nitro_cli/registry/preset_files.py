@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nitro_cli.errors import PresetError, PresetNotFoundError, nearest
+from nitro_cli.errors import ConfigError, PresetError, PresetNotFoundError, nearest
 from nitro_cli.registry.discovery import ExperimentRef
 from nitro_cli.registry.importing import LOCAL_FOLDER, package_root
 from nitro_cli.registry.origins import Origin, OriginKind
@@ -133,6 +134,10 @@ def preset_path(ref: ExperimentRef, name: str, cwd: Path | None = None) -> Path:
     Raises:
         PresetNotFoundError: the experiment has no preset of this name; the nearest ones are given.
     """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{reprlib.repr(name)} is no name of a preset", why=f"it is a {type(name).__name__}", fix="give text"
+        )
     paths = _preset_paths(ref, cwd)
     if name in paths:
         return paths[name]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
+import numpy as np
+
 from nitro_cli.checkpoints import SourceOfWeights, read_record
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroError, nearest
 from nitro_cli.run.snapshot import unflatten
@@ -33,6 +36,9 @@ def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
     """
     source = parts.source
     if not isinstance(start.w0, str):
+        leaves = jax.tree.leaves(start.w0)
+        if not all(isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float) for leaf in leaves):
+            raise ConfigError("w0 is no tree of arrays", fix='w0 is "build_model", "weights" or a parameter tree')
         return parts.placement.put_parameters(start.w0)
     if start.w0 not in ("build_model", "weights"):
         raise ConfigError(

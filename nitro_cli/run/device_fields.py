@@ -70,6 +70,8 @@ def device_field(parts: Parts, name: str) -> jax.Array:
     """
     cls = type(parts.experiment)
     names = device_names(parts.experiment)
+    if not isinstance(name, str):
+        raise ConfigError(f"{name!r:.60} is no name of a field", nearest=names, fix="give text")
     if name in names:
         return parts.device[name]
     fields = config_metadata(cls)

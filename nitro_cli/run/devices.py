@@ -44,6 +44,8 @@ def setup_devices(backend: str | None = None, n_devs: int | None = None) -> Devi
         ConfigError: the backend is not available, or fewer devices are visible than asked for.
     """
     global _pinned
+    if backend is not None and not isinstance(backend, str):
+        raise ConfigError(f"the backend {backend!r} is no text", fix="give cpu, gpu or tpu")
     if backend is not None:
         jax.config.update("jax_platforms", backend)
     try:
@@ -69,7 +71,7 @@ def setup_devices(backend: str | None = None, n_devs: int | None = None) -> Devi
 
 
 def _check_count(n_devs: int, visible: int) -> None:
-    if not 1 <= n_devs <= visible:
+    if not isinstance(n_devs, int) or isinstance(n_devs, bool) or not 1 <= n_devs <= visible:
         raise ConfigError(
             f"n_devs = {n_devs}, but {visible} device{'s are' if visible != 1 else ' is'} visible",
             fix=f"choose 1 to {visible}, or leave n_devs unset for all",

@@ -13,10 +13,11 @@ from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotF
 from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
 from nitro_cli.run.output_shapes import check_outputs
-from nitro_cli.run.prediction_inputs import prediction_batch, trained_dtypes
+from nitro_cli.run.prediction_inputs import prediction_batch, trained_dtypes, unlike_training
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.stoppable_data import until_stopped
 from nitro_cli.run.stopping import StopRequest
+from nitro_cli.text import exception_text
 
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
@@ -124,7 +125,7 @@ class Evaluator:
         Raises:
             RoutingError: a bare array; the fields that `forward` declares are named.
             DataError: the batch is wider than the compiled size, both named; or a field holds what the model was not
-                trained with or the device cannot hold.
+                trained with or the device cannot hold, or has samples of another shape and forward fails.
             HookError: an output leaf's first axis is not the batch.
         """
         if isinstance(data, Mapping):
@@ -143,6 +144,9 @@ class Evaluator:
             raise DataError(
                 f"a batch is a {type(batch).__name__}, not a mapping", where=where, fix="yield a mapping of fields"
             )
+        odd = next((name for name in batch if not isinstance(name, str)), None)
+        if odd is not None:
+            raise DataError(f"a field of the batch is named {odd!r:.60}", where=where, fix="name every field by text")
         parts.route_for_prediction(batch)
         routed = prediction_batch(batch, parts.forward_fields(), trained_dtypes(parts), where)
         real = batch_length(routed)
@@ -154,14 +158,23 @@ class Evaluator:
                 fix=f"predict in batches of at most {width}",
             )
         device_batch = parts.placement.put_batch(pad_batch(routed, width))
-        outputs = self._forward(params, state, (_signature(device_batch), device_batch), parts.device_now())
+        try:
+            outputs = self._forward(params, state, (_signature(device_batch), device_batch), parts.device_now())
+        except NitroError:
+            raise
+        except Exception as error:
+            unlike = unlike_training(parts, routed)
+            if not unlike:
+                raise
+            reason = exception_text(error).partition("\n")[0]
+            raise DataError("; ".join(unlike), where=where, why=f"forward fails: {reason}") from error
         Progress.units(1)
         return _sliced(outputs, real)
 
     def _split(self, name: str) -> Split:
         """The split, with whole batches in every process."""
         splits = self._parts.splits
-        if name not in splits:
+        if not isinstance(name, str) or name not in splits:
             held = ", ".join(sorted(splits)) or "none"
             raise NotFoundError(
                 f"there is no split {name!r}", why=f"build_data returned: {held}", nearest=nearest(name, splits)

@@ -76,7 +76,14 @@ def _callable(monitor: Any) -> PhaseMonitor:
 
 
 def unregister_phase_monitor(handle: MonitorHandle) -> None:
-    """Stop calling the monitor behind `handle`; doing it twice is no error."""
+    """Stop calling the monitor behind `handle`; doing it twice is no error.
+
+    Raises:
+        ConfigError: `handle` is not what `register_phase_monitor` returned.
+    """
+    if not isinstance(handle, MonitorHandle):
+        fix = "give what register_phase_monitor returned"
+        raise ConfigError(f"{handle!r:.60} is no handle of a phase monitor", fix=fix)
     if handle in handle.registry:
         handle.registry.remove(handle)
 

@@ -15,7 +15,7 @@ from nitro_cli.text import exception_text
 if TYPE_CHECKING:
     from nitro_cli.run.parts import Parts
 
-__all__ = ["prediction_batch", "trained_dtypes"]
+__all__ = ["prediction_batch", "trained_dtypes", "unlike_training"]
 
 _KINDS = ("truth values", "integers", "real numbers", "complex numbers")
 _WIDE = (np.bool_, np.int64, np.float64, np.complex128)
@@ -28,6 +28,16 @@ def trained_dtypes(parts: Parts) -> dict[str, np.dtype[Any]]:
     for split in parts.splits.values():
         known |= {name: spec.dtype for name, spec in split.fields.items()}
     return known
+
+
+def unlike_training(parts: Parts, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """The fields whose samples have another shape than those of training, each told with both."""
+    trained = parts.batch_fields
+    return [
+        f"field `{name}` has samples of shape {array.shape[1:]}, the model was trained with {trained[name].shape}"
+        for name, array in arrays.items()
+        if name in trained and array.shape[1:] != tuple(trained[name].shape)
+    ]
 
 
 def prediction_batch(

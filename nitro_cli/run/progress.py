@@ -114,7 +114,12 @@ def progress_note(text: str) -> _Note:
     """Say what a hook is doing (`decoding 3/10`), beside the current phase, until the next phase.
 
     Used as a context manager, the note lasts for the block and the enclosing one comes back.
+
+    Raises:
+        ConfigError: it is no text.
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"a note of progress is a {type(text).__name__}", fix="give text")
     Progress.call("note", text)
     return _Note(text)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from pathlib import Path
+
+from nitro_cli.errors import ConfigError
 
 __all__ = ["is_utf8", "user_path"]
 
@@ -23,7 +26,14 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     A shell does this only where `~` begins a word, which it does not in `--run-dir=~/a`, a preset or a Python string.
     A `~` anywhere else is a character like any other, and so is one that names nobody. A path that ends in `.` or `..`
     has no name of its own: it becomes the absolute path of the directory that it means, as a link to it is named.
+
+    Raises:
+        ConfigError: it is no path.
     """
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise ConfigError(
+            f"{reprlib.repr(path)} is no path", why=f"it is a {type(path).__name__}", fix="give text or a Path"
+        )
     given = Path(os.path.expanduser(path))
     if given.name not in ("", ".."):
         return given
