@@ -14,7 +14,7 @@ with lazy_names(__name__):
         WandbLogger as WandbLogger,
     )
     from nitro_cli.tracking.json_logger import JsonLogger
-    from nitro_cli.tracking.jsonlines import JsonLinesWriter, check_own_file, read_jsonl, truncate_to
+    from nitro_cli.tracking.jsonlines import JsonLinesWriter, check_own_file, truncate_to
     from nitro_cli.tracking.opening import open_logger
     from nitro_cli.tracking.tee import TeeLogger, files_outside
     from nitro_cli.tracking.verbs import (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nitro_cli.errors import IntegrityError, StorageError, warn
-from nitro_cli.text import IrregularFileError, append_descriptor, json_ready, open_regular, parse_json, read_regular
+from nitro_cli.text import IrregularFileError, append_descriptor, json_ready, open_regular, parse_json
 
-__all__ = ["JsonLinesWriter", "check_own_file", "read_jsonl", "truncate_to"]
+__all__ = ["JsonLinesWriter", "check_own_file", "truncate_to"]
 
 
 class JsonLinesWriter:
@@ -111,37 +111,6 @@ class JsonLinesWriter:
             # Truncating needs no space; what is no regular file cannot be truncated.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
-
-
-def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """Return the objects of a JSON Lines file, a torn last line left out.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        IntegrityError: it is no plain file, or a line other than the last is not a JSON object.
-    """
-    try:
-        lines = read_regular(path).split(b"\n")
-    except IrregularFileError as err:
-        raise _refusal(Path(path), err) from err
-    out: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            obj = parse_json(line)
-            if not isinstance(obj, dict):
-                raise ValueError(f"a {type(obj).__name__} instead of an object")
-        except ValueError as err:
-            if number == len(lines):
-                break
-            raise IntegrityError(
-                f"{path}, line {number}, is not a JSON object: {err}",
-                where=str(path),
-                fix="restore the file from a copy, or take the line out",
-            ) from err
-        out.append(obj)
-    return out
 
 
 def check_own_file(path: Path) -> None:

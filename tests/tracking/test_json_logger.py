@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nitro_cli.errors import MetricError, NitroWarning
 from nitro_cli.experiment import JSONLogger
-from nitro_cli.tracking import JsonLogger, open_logger, read_jsonl
+from nitro_cli.tracking import JsonLogger, open_logger
 from nitro_cli.tracking.metric_line import MetricLines
 
 
@@ -22,7 +22,7 @@ def logger(tmp_path):
 
 
 def lines(logger):
-    return read_jsonl(logger.path)
+    return [json.loads(line) for line in logger.path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_each_verb_writes_a_line_that_says_what_it_is(logger):

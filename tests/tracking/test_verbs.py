@@ -1,5 +1,6 @@
 """A user's own logger, several at once, and continuing a logged run."""
 
+import json
 import math
 import re
 import sys
@@ -17,7 +18,6 @@ from nitro_cli.tracking import (
     files_outside,
     logger_identity,
     open_logger,
-    read_jsonl,
     reattach_logger,
 )
 
@@ -147,7 +147,7 @@ class TestTee:
         live.log_metrics({"loss": 0.5}, step=1, epoch=1, context="train")
         live.finish("completed")
         assert [call[0] for call in mine.calls] == ["params", "metrics", "finish"]
-        assert [line["type"] for line in read_jsonl(path)] == ["params", "metrics", "finish"]
+        assert [json.loads(line)["type"] for line in path.read_text().splitlines()] == ["params", "metrics", "finish"]
         assert live.run_id == "r1"
         assert live.run_url == "http://tracker/r1"
         assert live.backend == (live.loggers[0].backend, mine)
@@ -174,7 +174,7 @@ class TestTee:
         with pytest.raises(StorageError, match="gone"):
             live.finish("error")
         assert mine.calls == [("finish", "error")]
-        assert read_jsonl(path) == [{"type": "finish", "status": "error"}]
+        assert [json.loads(line) for line in path.read_text().splitlines()] == [{"type": "finish", "status": "error"}]
 
 
 class TestReattach:
