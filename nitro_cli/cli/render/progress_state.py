@@ -31,7 +31,6 @@ class ProgressState:
         self.max_epochs = 0
         self.values: Mapping[str, Any] | None = None
         self.results: dict[str, Mapping[str, Any]] = {}
-        self.results_epoch = 0
         self.phase: str | None = None
         self.phase_since = 0.0
         self.note: str | None = None
@@ -51,7 +50,6 @@ class ProgressState:
         """A stretch is over."""
         if values is not None:
             self.results[self.label] = values
-            self.results_epoch = self.epoch
         self.stretch_since = None
         self.values = None
 
