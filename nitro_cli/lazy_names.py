@@ -73,7 +73,7 @@ class lazy_names:
         return value
 
     def _listed(self) -> list[str]:
-        return sorted({*self._scope, *self._homes})
+        return sorted(self._homes)
 
 
 class _Later:

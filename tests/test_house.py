@@ -52,7 +52,7 @@ def test_no_class_function_or_constant_has_the_name_of_another():
 
 
 def test_nitro_offers_these_names_and_at_most_sixty():
-    assert sorted(nitro_cli.__all__) == sorted(NAMES.split())
+    assert sorted(nitro_cli.__all__) == dir(nitro_cli) == sorted(NAMES.split())
     assert len(nitro_cli.__all__) <= 60
     assert all(hasattr(nitro_cli, name) for name in nitro_cli.__all__)
 
@@ -91,3 +91,12 @@ def test_the_floors_of_the_architecture_are_those_that_imports_are_held_to():
     heights = [{floors[room] for room in layer} for layer in reversed(layers)]
     assert all(len(height) == 1 for height in heights)
     assert heights == sorted(heights, key=min)
+
+
+def test_no_name_that_a_package_loads_later_is_that_of_a_module_in_it():
+    blocks = [
+        (path.parent, node) for path, module in MODULES.items() for node in module.body if isinstance(node, ast.With)
+    ]
+    offered = [(folder, alias.name) for folder, block in blocks for imported in block.body for alias in imported.names]
+    assert len({folder for folder, _ in offered}) > 10
+    assert [name for folder, name in offered if (folder / name).is_dir() or (folder / f"{name}.py").exists()] == []
