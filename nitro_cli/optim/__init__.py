@@ -36,6 +36,7 @@ with lazy_names(__name__):
         schedule_from_config,
         warmup_cosine as warmup_cosine,
     )
+    from nitro_cli.optim.norms import all_finite
     from nitro_cli.optim.optimizer import Optimizer
     from nitro_cli.optim.plateau import Plateau as Plateau
     from nitro_cli.optim.value_source import BLOCK

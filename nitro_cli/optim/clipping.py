@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nitro_cli.optim.accumulators import in_accumulators
+from nitro_cli.optim.norms import global_norm
 
 __all__ = ["clip_factor"]
 
@@ -25,16 +25,9 @@ def clip_factor(grads: Mapping[str, jax.Array], threshold: Any) -> tuple[jax.Arr
     Returns:
         The factor and the global norm before clipping, both f32[] or of the gradients' wider precision.
     """
-    widened = in_accumulators(list(grads.values()))
-    norm = jnp.sqrt(sum((_square(g) for g in widened), jnp.float32(0.0)))
+    norm = global_norm(grads.values())
     limit = jnp.asarray(threshold, norm.dtype)
     keep = (limit <= 0) | (norm < limit)
     # 0 / 0 in the branch not taken would stop a run under jax_debug_nans
     divisor = jnp.where(keep, jnp.ones_like(norm), norm)
     return jnp.where(keep, jnp.ones_like(norm), limit / divisor), norm
-
-
-def _square(g: jax.Array) -> jax.Array:
-    """The squared norm of one leaf: `jnp.vdot(g, g).real` in fewer operations, as there is one of them per leaf."""
-    flat = jax.lax.reshape(g, (g.size,))
-    return jax.lax.dot(flat.conj(), flat).real if jnp.iscomplexobj(g) else jax.lax.dot(flat, flat)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
+from nitro_cli.optim.norms import global_norm
 
 __all__ = ["ASAM", "SAM", "GradRule", "PerturbRule", "SingleGrad", "checked_rule", "rule_fields", "with_fields"]
 
@@ -55,9 +56,8 @@ class PerturbRule(GradRule):
 
 
 def _inverse_norm(values: Mapping[str, jax.Array]) -> jax.Array:
-    """1 / the global norm in float32, 0 for an all-zero tree."""
-    squares = [jnp.sum(jnp.square(jnp.abs(value).astype(jnp.float32))) for value in values.values()]
-    norm = jnp.sqrt(sum(squares, jnp.float32(0.0)))
+    """1 / the global norm, 0 for an all-zero tree."""
+    norm = global_norm(values.values())
     return jnp.where(norm > 0, 1.0 / jnp.where(norm > 0, norm, 1.0), 0.0)
 
 

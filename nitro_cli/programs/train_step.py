@@ -17,7 +17,7 @@ import numpy as np
 
 from nitro_cli.errors import HookError
 from nitro_cli.experiment import Experiment, Routing, compile_view
-from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, ema_update, in_accumulators
+from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule, all_finite, ema_update, in_accumulators
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import check_same_tree, scalars, split_loss, split_step
 from nitro_cli.programs.models import AdaptedModel, BoundModel
@@ -203,7 +203,7 @@ def _manual_step(plan: StepPlan) -> Any:
             ema = _averaged(plan, old.ema, params, step, row)
             return TrainState(params, state, opt, ema, step, old.position + 1, old.stopped)
 
-        finite = jnp.isfinite(loss) & _leaves_finite(jax.tree.leaves(params))
+        finite = jnp.isfinite(loss) & all_finite(jax.tree.leaves(params))
         return *_finish(plan, carry, updated, numbers, finite, inputs), None
 
     return train_step
@@ -390,10 +390,3 @@ def _rows_of(array: jax.Array, rows: jax.Array) -> jax.Array:
         slice_sizes=(1, *array.shape[1:]),
         mode="promise_in_bounds",
     )
-
-
-def _leaves_finite(leaves: Sequence[jax.Array]) -> jax.Array:
-    floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    if not floats:
-        return jnp.asarray(True)
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
