@@ -25,7 +25,7 @@ def slow(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, and the import contract."""
-    session.install("ruff", "import-linter", ".")
+    session.install("ruff", "import-linter>=2.17", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")

@@ -39,11 +39,12 @@ with lazy_names(__name__):
     from nitro_cli.analysis.coverage import Coverage
     from nitro_cli.analysis.held_out import CalibrationReport, CalibrationScores, calibration_report
     from nitro_cli.analysis.identity import array_identity, data_identity, model_id
+    from nitro_cli.analysis.link_functions import sigmoid, softmax
     from nitro_cli.analysis.metric_table import MetricTable, metrics_of
     from nitro_cli.analysis.policy import AbstentionPolicy, Decisions, Verdict
     from nitro_cli.analysis.prediction import Entries, Prediction, PredictionOrigin, concatenate
     from nitro_cli.analysis.prediction_file import PredictionMeta, TaskMeta, load_predictions, meta_array
-    from nitro_cli.analysis.probabilities import KINDS, Probabilities, sigmoid, softmax
+    from nitro_cli.analysis.probabilities import KINDS, Probabilities
     from nitro_cli.analysis.ranking import ThresholdCurve, auroc, average_precision, threshold_curve
     from nitro_cli.analysis.regression import mae, max_error, mse, r2, residual_quantiles, rmse
     from nitro_cli.analysis.reliability import (

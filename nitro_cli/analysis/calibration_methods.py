@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, Field, Strict, model_validator
 
-from nitro_cli.analysis.probabilities import sigmoid, softmax
+from nitro_cli.analysis.link_functions import sigmoid, softmax
 from nitro_cli.errors import ConfigError, nearest
 from nitro_cli.text.documents import Document, Number
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.analysis.probabilities import checked_names, sigmoid, softmax
+from nitro_cli.analysis.link_functions import sigmoid, softmax
 from nitro_cli.errors import DataError
 
 __all__ = ["Entries", "Prediction", "PredictionOrigin", "concatenate"]
@@ -123,7 +123,7 @@ class Prediction:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the classes; their numbers where there are no labels."""
-        return checked_names(self.labels, self.classes)
+        return self.labels if self.labels is not None else tuple(map(str, range(self.classes)))
 
     @property
     def class_indices(self) -> np.ndarray:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from nitro_cli.analysis.link_functions import sigmoid, softmax
+from nitro_cli.analysis.prediction import Prediction, PredictionOrigin
 from nitro_cli.errors import ConfigError, DataError, NonFiniteOutputError, nearest
 
-if TYPE_CHECKING:
-    from nitro_cli.analysis.prediction import Prediction, PredictionOrigin
-
-__all__ = ["KINDS", "Probabilities", "sigmoid", "softmax"]
+__all__ = ["KINDS", "Probabilities"]
 
 KINDS = ("categorical", "bernoulli", "continuous")
 
@@ -83,8 +82,6 @@ class Probabilities:
             NonFiniteOutputError: an output is NaN or infinite; its row is named.
             DataError: shapes, labels or ids do not fit the outputs.
         """
-        from nitro_cli.analysis.prediction import Prediction, PredictionOrigin
-
         logits = _real(np.asarray(outputs))
         axis = self._axis(logits)
         _check_finite(logits)
@@ -139,18 +136,6 @@ class Probabilities:
         return (logits >= 0).astype(np.int64) if self.kind == "bernoulli" else logits
 
 
-def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
-    """`exp(z) / sum exp(z)` over an axis, shifted by the largest so that nothing overflows."""
-    shifted = np.exp(logits - logits.max(axis=axis, keepdims=True))
-    return shifted / shifted.sum(axis=axis, keepdims=True)
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """`1 / (1 + exp(-x))`, from `exp(-|x|)` so that nothing overflows."""
-    small = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small))
-
-
 def _real(outputs: np.ndarray) -> np.ndarray:
     if outputs.dtype.kind == "f":
         return outputs
@@ -172,8 +157,3 @@ def _check_finite(logits: np.ndarray) -> None:
         why=f"{len(rows)} of {len(logits)} rows hold a value that is not finite, which has no probability",
         fix="mask a class with a large negative number, such as -1e9",
     )
-
-
-def checked_names(labels: Sequence[str] | None, classes: int) -> tuple[str, ...]:
-    """The names of classes; their numbers as text where there are none."""
-    return tuple(labels) if labels is not None else tuple(map(str, range(classes)))

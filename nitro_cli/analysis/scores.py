@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nitro_cli.analysis.probabilities import softmax
+from nitro_cli.analysis.link_functions import softmax
 from nitro_cli.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:

@@ -54,8 +54,7 @@ with lazy_names(__name__):
         parse_schedules,
         schedule_problems,
     )
-    from .selector_text import parse_selector
-    from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, rank
+    from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, parse_selector, rank
     from .sentinel import StrippedHost
     from .signatures import BatchField, HookSignature
     from .strict_model import StrictModel

@@ -1,15 +1,14 @@
-"""Selectors as text: `best(3)`, `last(1)`, `every(10)`, `epochs(1:5, 8)`, `best(5, among=last(20))`."""
+"""The grammar of selectors as text: `best(3)`, `last(1)`, `every(10)`, `epochs(1:5, 8)`, `best(5, among=last(20))`."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, overload
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from nitro_cli.errors import ConfigError, nearest
 
-from .selectors import Average, Best, Epochs, Every, Last, Selector
-
-__all__ = ["parse_selector"]
+__all__ = ["read_selector"]
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z_0-9]*)|([(),:=]))")
 _NAMES = ("average", "best", "epochs", "every", "last")
@@ -23,28 +22,24 @@ _KEYWORDS: dict[str, dict[str, str]] = {
 }
 
 
-@overload
-def parse_selector(text: str) -> Selector | Average: ...
-@overload
-def parse_selector(text: str, *, average: bool) -> Any: ...
-def parse_selector(text: str, *, average: bool = True) -> Any:
-    """Read a selector from its text form; `str()` of the result gives the text back.
-
-    `epochs(1:5)` includes 5. `best` and `last` alone mean `best(1)` and `last(1)`.
+def read_selector(text: str, kinds: Mapping[str, Callable[..., Any]], *, average: bool) -> Any:
+    """Read a selector from its text form, as `parse_selector` says.
 
     Args:
-        text: the selector, such as `best(5, among=last(20))`, or `average(<selector>)`.
+        text: the selector.
+        kinds: what makes a selector, by its name in the text.
         average: whether `average(...)` is allowed at the top.
 
     Raises:
         ConfigError: the text is no selector; it names the place and the nearest selector.
     """
-    return _Parser(text).parse(average)
+    return _Parser(text, kinds).parse(average)
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kinds: Mapping[str, Callable[..., Any]]) -> None:
         self._text = text
+        self._kinds = kinds
         self._tokens = self._split(text)
         self._at = 0
 
@@ -60,7 +55,7 @@ class _Parser:
             at = match.end()
         return tokens
 
-    def parse(self, average: bool) -> Selector | Average:
+    def parse(self, average: bool) -> Any:
         if not self._tokens:
             raise self._error("it is empty")
         result = self._call(average)
@@ -68,14 +63,14 @@ class _Parser:
             raise self._error(f"{self._tokens[self._at]!r} after its end")
         return result
 
-    def _call(self, average: bool) -> Selector | Average:
+    def _call(self, average: bool) -> Any:
         name = self._take("a name")
         if name not in _NAMES:
             raise self._error(f"there is no selector {name!r}", nearest(name, _NAMES))
         if name == "average" and not average:
             raise self._error("average(...) is no selector: it is what a source may be")
         if self._peek() != "(" and name in ("best", "last"):
-            return Best() if name == "best" else Last()
+            return self._kinds[name]()
         self._expect("(")
         positional, keywords = self._arguments(name)
         self._expect(")")
@@ -126,13 +121,12 @@ class _Parser:
             raise self._error(f"{first}:{last} runs backwards")
         return range(first, last + 1)
 
-    def _build(self, name: str, positional: list[Any], keywords: dict[str, Any]) -> Selector | Average:
+    def _build(self, name: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
         names = list(_KEYWORDS[name])
         if name != "epochs" and positional and names[0] in keywords:
             raise self._error(f"{names[0]!r} is given twice")
-        kind: Any = {"average": Average, "best": Best, "epochs": Epochs, "every": Every, "last": Last}[name]
         try:
-            return kind(*positional, **keywords)
+            return self._kinds[name](*positional, **keywords)
         except ConfigError as error:
             raise self._error(error.what) from None
         except TypeError:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from nitro_cli.errors import ConfigError
+
+from .selector_text import read_selector
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-__all__ = ["Average", "Best", "Entry", "Epochs", "Every", "Last", "Mode", "Selector", "rank"]
+__all__ = ["Average", "Best", "Entry", "Epochs", "Every", "Last", "Mode", "Selector", "parse_selector", "rank"]
 
 Mode = Literal["min", "max"]
 
@@ -89,8 +91,6 @@ def _text_or_instance(cls: type) -> CoreSchema:
 
     def validate(value: Any) -> Any:
         if isinstance(value, str):
-            from .selector_text import parse_selector
-
             try:
                 value = parse_selector(value)
             except ConfigError as error:
@@ -313,3 +313,23 @@ class Average:
 
     def __str__(self) -> str:
         return f"average({self.selector})" if self.state is None else f"average({self.selector}, state={self.state})"
+
+
+@overload
+def parse_selector(text: str) -> Selector | Average: ...
+@overload
+def parse_selector(text: str, *, average: bool) -> Any: ...
+def parse_selector(text: str, *, average: bool = True) -> Any:
+    """Read a selector from its text form; `str()` of the result gives the text back.
+
+    `epochs(1:5)` includes 5. `best` and `last` alone mean `best(1)` and `last(1)`.
+
+    Args:
+        text: the selector, such as `best(5, among=last(20))`, or `average(<selector>)`.
+        average: whether `average(...)` is allowed at the top.
+
+    Raises:
+        ConfigError: the text is no selector; it names the place and the nearest selector.
+    """
+    kinds = {"average": Average, "best": Best, "epochs": Epochs, "every": Every, "last": Last}
+    return read_selector(text, kinds, average=average)

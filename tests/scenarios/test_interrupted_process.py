@@ -74,8 +74,8 @@ def test_sigterm_exits_75_and_the_resumed_run_equals_the_uninterrupted_one(
     assert "the state is saved" in stopped.stderr
     assert "nitro resume" in stopped.stderr
     cut = last_record(folder / "parts").meta
-    assert cut["stop_reason"] is None or cut["stop_reason"] == "requested"
-    assert 0 < cut["step"] < 24
+    assert cut.stop_reason is None or cut.stop_reason == "requested"
+    assert 0 < cut.step < 24
     resumed = document("resume", "parts", cwd=folder)
     assert (resumed["stop_reason"], resumed["epoch"], resumed["step"]) == ("completed", 4, 24)
     one, other = last_record(whole), last_record(folder / "parts")
