@@ -25,7 +25,7 @@ from .loggers import JSONLogger, LoggerKnob
 from .part_leaves import PartField, fields_inside, graphconst_value, replaced_inside
 from .problems import Problem, config_error, problems_of
 from .sentinel import StrippedHost
-from .strict_model import StrictModel
+from .strict_model import StrictModel, unboxed
 
 __all__ = [
     "KNOBS",
@@ -130,7 +130,7 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     __nitro_sentinels__: ClassVar[dict[str, StrippedHost] | None]
 
     def __init__(self, /, **values: Any) -> None:
-        given = _unboxed(type(self), values)
+        given = unboxed(type(self), values)
         try:
             self.__pydantic_validator__.validate_python(given, self_instance=self)
         except ValidationError as error:
@@ -263,17 +263,6 @@ def field_value(e: Experiment, name: str) -> Any:
     return {leaf.path: leaf.value for leaf in part_fields(e)}[name]
 
 
-def _unboxed(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, Any]:
-    # A 0-d array or numpy scalar is the number it holds; `derive` returns them as a matter of course.
-    given = dict(values)
-    for name, value in values.items():
-        if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
-            info = cls.model_fields.get(name)
-            if info is not None and info.annotation in (int, float, bool, int | None, float | None, bool | None):
-                given[name] = value.item()
-    return given
-
-
 def validation_problems(cls: type[Experiment], values: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong with `values` for `cls`, without building the experiment; empty when nothing is.
 
@@ -281,7 +270,7 @@ def validation_problems(cls: type[Experiment], values: Mapping[str, Any]) -> lis
         cls: the experiment class.
         values: field values as Python or as TOML gives them.
     """
-    given = _unboxed(cls, values)
+    given = unboxed(cls, values)
     try:
         cls.__pydantic_validator__.validate_python(given, self_instance=object.__new__(cls))
     except ValidationError as error:

@@ -15,7 +15,7 @@ from nitro_cli.text import Catalogue
 
 from .kinds import FieldKind, kind_of_field
 from .signatures import BatchField, HookSignature
-from .strict_model import StrictModel
+from .strict_model import StrictModel, unboxed
 from .strictness import strict_scalars
 
 __all__ = ["Hook", "Part"]
@@ -81,6 +81,9 @@ class Part(StrictModel):
 
     __nitro_part_kinds__: ClassVar[dict[str, FieldKind]] = {}
 
+    def __init__(self, /, **values: Any) -> None:
+        super().__init__(**unboxed(type(self), values))
+
     def hooks(self) -> Mapping[str, Hook]:
         """The hooks that the part supplies, by name. It is called on views too, whose Device fields are traced."""
         return {}
@@ -122,6 +125,14 @@ class Part(StrictModel):
             name: kind_of_field(info, f"{cls.__name__}.{name}", FieldKind.GRAPHCONST)
             for name, info in cls.model_fields.items()
         }
+        private = [n for n, f in cls.model_fields.items() if any(getattr(m, "private", False) for m in f.metadata)]
+        if private:
+            raise ConfigError(
+                f"field {private[0]!r} of the part {cls.__name__} is Private",
+                where=cls.__qualname__,
+                why="a part is recorded whole, so nothing of it stays at home alone",
+                fix="put the value into a Private field of the experiment",
+            )
         taken = () if cls.catalogue is None else cls.model_fields.keys() & {_VERSION, cls.catalogue.key}
         if taken:
             raise ConfigError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from nitro_cli.errors import ConfigError, nearest
@@ -56,13 +56,13 @@ class PartField:
     def doc(self) -> str | None:
         """What its declaration says by `Field(description=...)`, or else the string under it in the source file."""
         written = self.owner.model_fields[self.name].description
-        home = next(
-            (cls for cls in self.owner.__mro__ if self.name in vars(cls).get("__annotations__", {})), self.owner
-        )
-        file = getattr(sys.modules.get(home.__module__), "__file__", None)
-        if written or not file:
+        homes = (cls for cls in self.owner.__mro__ if self.name in vars(cls).get("__annotations__", {}))
+        home = next(homes, self.owner)
+        # A method knows the file of its class, which may be a cell of a notebook.
+        codes = [value.__code__ for value in vars(home).values() if isinstance(value, FunctionType)]
+        if written or not codes:
             return written
-        found = field_sources(file, 0, home.__qualname__).get(self.name)
+        found = field_sources(codes[0].co_filename, codes[0].co_firstlineno, home.__qualname__).get(self.name)
         return None if found is None else found.doc
 
 

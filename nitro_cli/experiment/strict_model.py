@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
@@ -10,7 +11,7 @@ from pydantic_core import CoreSchema
 from .problems import config_error, problems_of
 from .strictness import strict_scalars
 
-__all__ = ["StrictModel"]
+__all__ = ["StrictModel", "unboxed"]
 
 
 class StrictModel(BaseModel):
@@ -43,3 +44,17 @@ class StrictModel(BaseModel):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return strict_scalars(handler(source), handler, cls)
+
+
+def unboxed(cls: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the fields of a class, a 0-d array or numpy scalar as the number it holds.
+
+    `derive` returns them as a matter of course.
+    """
+    given = dict(values)
+    for name, value in values.items():
+        if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+            info = cls.model_fields.get(name)
+            if info is not None and info.annotation in (int, float, bool, int | None, float | None, bool | None):
+                given[name] = value.item()
+    return given

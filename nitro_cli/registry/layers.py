@@ -75,6 +75,12 @@ def schedule_paths(nested: Mapping[str, Any], parts: Collection[str] = ()) -> di
     return flat
 
 
+def _part_called(name: str | int, parts: list[Any]) -> dict[str, Any] | None:
+    """The table of a list of parts that is named so: by its `kind`, `id` or `name`."""
+    tables = (table for table in parts if isinstance(table, dict))
+    return next((table for table in tables if name in (table.get("kind"), table.get("id"), table.get("name"))), None)
+
+
 def _copied(value: Any) -> Any:
     return {key: _copied(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
@@ -125,14 +131,16 @@ class Layers:
         for depth, segment in enumerate(path[1:-1], start=2):
             if node is None:
                 return False
-            inner = node.get(segment)
-            if inner is None:
+            inner = _part_called(segment, node) if isinstance(node, list) else node.get(segment)
+            if inner is None and isinstance(node, dict):
                 inner = node[segment] = {}
-            if not isinstance(inner, dict):
+            if not isinstance(inner, dict) and not (isinstance(inner, list) and path[0] in self.parts):
                 self._refuse(path[:depth], inner, path, origin)
                 return False
             node = inner
-        if node is None:
+        if isinstance(node, list):
+            self._refuse(path[:-1], node, path, origin)
+        if not isinstance(node, dict):
             return False
         if value is None and path[0] == SCHEDULES:
             node.pop(path[-1], None)
@@ -140,8 +148,8 @@ class Layers:
             node[path[-1]] = value
         return True
 
-    def _table(self, first: str | int, path: KeyPath, origin: Origin) -> dict[Any, Any] | None:
-        """The table that stands at a top-level name, built from its default when nothing does."""
+    def _table(self, first: str | int, path: KeyPath, origin: Origin) -> Any:
+        """The table, or list of parts, that stands at a top-level name, built from its default when nothing does."""
         if first == SCHEDULES:
             self.schedules = {} if self.schedules is None else self.schedules
             return self.schedules
@@ -156,15 +164,18 @@ class Layers:
             form = _copied(value)
         if form is None:
             form = {}
-        if not isinstance(form, dict):
+        if not isinstance(form, dict) and not (isinstance(form, list) and name in self.parts):
             self._refuse((first,), value, path, origin)
             return None
         self.fields[name] = form
         return form
 
     def _refuse(self, at: KeyPath, value: Any, path: KeyPath, origin: Origin) -> None:
-        kind = type(value).__name__
-        message = f"{format_key_path(at)} is {'a list' if isinstance(value, list) else f'of type {kind}'}, not a table"
+        if value is None:
+            what = "is no part of the list"
+        else:
+            what = f"is {'a list' if isinstance(value, list) else f'of type {type(value).__name__}'}, not a table"
+        message = f"{format_key_path(at)} {what}"
         self.problems.append(WrittenProblem(path, f"{message}; set it whole", origin=origin))
 
     def _forget(self, path: KeyPath) -> None:

@@ -22,6 +22,7 @@ from nitro_cli.experiment import (
     HookTable,
     Host,
     Part,
+    Private,
     check_graphconst,
     check_hooks,
     compile_view,
@@ -166,6 +167,12 @@ def test_device_fields_are_known_by_dotted_names():
         e.replace(**{"score.factor": "x"})
 
 
+def test_a_number_in_an_array_is_the_number_that_it_holds():
+    e = Scored().replace(**{"score.factor": np.float32(0.25), "score.size": np.int64(5)})
+    assert (type(e.score.factor), e.score.factor, type(e.score.size)) == (float, 0.25, int)
+    assert Scaled(factor=jax.numpy.asarray(0.5)).factor == 0.5
+
+
 def test_a_view_traces_device_fields_of_a_part_and_strips_its_host_fields():
     e = Scored()
     table = HookTable(e)
@@ -305,6 +312,11 @@ def test_a_field_of_a_part_has_one_kind_around_its_type():
 
         class Inside(Part):
             rates: tuple[Device[float], ...] = ()
+
+    with pytest.raises(ConfigError, match="'token' of the part Secret is Private"):
+
+        class Secret(Part):
+            token: Private[str] = ""
 
     with pytest.raises(ConfigError, match="called like the key that names parts in tables"):
 

@@ -127,6 +127,24 @@ def test_presets_and_set_reach_it_and_say_where_each_value_came_from(tmp_path: P
     assert quoted.schedules == {"task.smoothing": {"kind": "constant", "value": 0.1}}
 
 
+def test_set_reaches_a_part_in_a_list_by_its_kind() -> None:
+    class Several(Tiny):
+        loss = None
+        metrics = None
+        judges: tuple[Task, ...]
+
+    sets = ('judges=[{kind="soft"}]', "judges.soft.smoothing=0.2", "judges.soft.note=seen")
+    found = resolve(Several, sets=sets)
+    assert found.experiment.judges[0].smoothing == 0.2
+    assert str(found.origin("judges.soft.smoothing")) == "--set judges.soft.smoothing=0.2"
+    for words, told in (
+        ("judges.hard.smoothing=1", r"judges\.hard is no part of the list"),
+        ("judges.soft=1", "judges is a list, not a table"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            resolve(Several, sets=(*sets, words))
+
+
 def test_the_record_rebuilds_the_part_and_tells_its_values(tmp_path: Path) -> None:
     nitro = Nitro(Supplied(task={"kind": "soft", "version": 2, "smoothing": 0.2}), run_dir=tmp_path).train()
     assert nitro.run_path is not None
@@ -163,3 +181,19 @@ def test_a_method_of_the_class_wins_and_may_call_the_part(tmp_path: Path, bits: 
     assert nitro.parts.hooks.owner("metrics") == "task (soft)"
     value = float(np.asarray(nitro.validate()["acc"]))
     assert 0 <= value <= 1
+
+
+def test_what_is_exported_holds_the_device_values_of_a_part_and_rebuilds_it(tmp_path: Path) -> None:
+    from nitro_cli import load_bundle
+
+    class Leaning(Supplied):
+        def forward(self, model: Any, params: Any, state: Any, *, x: Any) -> Any:
+            outputs, state = model(params, state, x)
+            return outputs + self.task.smoothing, state
+
+    nitro = Nitro(Leaning(task={"kind": "soft", "smoothing": 0.5}), run_dir=tmp_path / "runs").train()
+    x = np.ones((3, 6), np.float32)
+    bundle = load_bundle(nitro.export("bundle", dir=tmp_path / "out", name="leaning"))
+    np.testing.assert_allclose(bundle(x=x)["outputs"], nitro.predict({"x": x}), rtol=1e-6)
+    served = Nitro(Leaning(task={"kind": "soft"}), data={}, weights=(nitro, "latest"), run_dir=tmp_path / "served")
+    np.testing.assert_allclose(served.predict({"x": x}) + 0.5, nitro.predict({"x": x}), rtol=1e-5, atol=1e-6)
