@@ -127,3 +127,6 @@ with lazy_names(__name__, _connect, _moved):
         train as train,
         unregister_phase_monitor as unregister_phase_monitor,
     )
+    from nitro_cli.smoke_run import (
+        smoke as smoke,
+    )

@@ -9,6 +9,7 @@ import typer
 from nitro_cli.cli import completion
 from nitro_cli.cli.options import CacheDir, Preset, Sets, Unsets, use_program_cache
 from nitro_cli.cli.output import Output
+from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.errors import ExitCode, NitroError
 from nitro_cli.registry import ExperimentRef, find_experiment, list_experiments, list_presets
 
@@ -31,13 +32,14 @@ def run(
     Two optimizer steps an epoch, in a temporary folder; every preset unless --preset names one. The exit code is 1
     when one fails. Made for CI.
     """
-    from nitro_cli.cli.smoke import SmokeResult, smoke_one, tell_smoke
-    from nitro_cli.registry import resolve
-
     refs = [find_experiment(name) for name in experiments] if experiments else list_experiments()
     if not refs:
         output.note("no experiment found; `nitro new NAME` writes a project with one", always=True)
         return ExitCode.OK
+    from nitro_cli.cli.render.smoke_results import tell_smoke
+    from nitro_cli.registry import resolve
+    from nitro_cli.smoke_run import SmokeResult, smoke
+
     use_program_cache(cache_dir)
     results = []
     for ref, name in _pairs(refs, preset):
@@ -47,7 +49,9 @@ def run(
         except NitroError as error:
             results.append(SmokeResult(ref.name, name, failed=error, failed_in="resolve"))
             continue
-        results.append(smoke_one(output, resolved))
+        with output.hooks_to_stderr():
+            results.append(smoke(resolved))
+        raise_if_stopped()
     return tell_smoke(output, results)
 
 

@@ -12,6 +12,7 @@ from nitro_cli.cli.knob_flags import given, split_limit, with_knob_flags
 from nitro_cli.cli.options import CacheDir, ExperimentName, Preset, Sets, Unsets
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.run_places import check_run_dir
+from nitro_cli.cli.stop_signals import raise_if_stopped
 from nitro_cli.errors import ConfigError, ExitCode
 
 __all__ = ["run"]
@@ -137,9 +138,13 @@ def _trained(
     lasting, once = split_limit(flags)
     resolved = resolve(experiment, preset, sets, unsets, lasting)
     if smoke:
-        from nitro_cli.cli.smoke import smoke_one, tell_smoke
+        from nitro_cli.cli.render.smoke_results import tell_smoke
+        from nitro_cli.smoke_run import smoke as smoke_run
 
-        return tell_smoke(output, [smoke_one(output, resolved)])
+        with output.hooks_to_stderr():
+            result = smoke_run(resolved)
+        raise_if_stopped()
+        return tell_smoke(output, [result])
     check_run_dir(Path(resolved.experiment.run_dir or Path("runs") / resolved.class_name))
     if dry_run:
         from nitro_cli.cli.dry_run import dry_run_resolved

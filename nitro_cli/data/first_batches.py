@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from nitro_cli.data import ArrayBatches, NoPrefetch, Prefetch, WithLength, adapt
+from nitro_cli.data.adapters import adapt
+from nitro_cli.data.arrays import ArrayBatches
+from nitro_cli.data.wrappers import NoPrefetch, Prefetch, WithLength
 
 __all__ = ["first_batches", "first_of_splits"]
 

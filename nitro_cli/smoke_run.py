@@ -10,18 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nitro_cli.cli.failure import classify
-from nitro_cli.cli.output import Output
-from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback
-from nitro_cli.cli.render.progress_state import duration
-from nitro_cli.cli.stop_signals import stopped_by
-from nitro_cli.errors import ConfigError, ExitCode, HookError, IncompatibleError
+import jax
+import numpy as np
+
+from nitro_cli.checkpoints import average_checkpoints
+from nitro_cli.data import Dist, first_of_splits
+from nitro_cli.errors import ConfigError, HookError, IncompatibleError
+from nitro_cli.experiment import Average, Checkpointer, HookTable, JSONLogger, Last
+from nitro_cli.export import export, load_bundle
+from nitro_cli.registry import read_config, resolved_of
+from nitro_cli.run import Nitro, set_progress_reporter
 
 if TYPE_CHECKING:
+    from nitro_cli.experiment import Experiment
     from nitro_cli.registry import Resolved
-    from nitro_cli.run import Nitro
 
-__all__ = ["SmokeResult", "smoke_one", "tell_smoke"]
+__all__ = ["SmokeResult", "smoke"]
 
 _EPOCHS = 2
 
@@ -49,56 +53,42 @@ class SmokeResult:
         """`Experiment` or `Experiment preset`."""
         return f"{self.experiment} {self.preset}" if self.preset else self.experiment
 
-    def as_json(self) -> dict[str, Any]:
-        """The form in `nitro smoke --json`."""
-        steps = [{"name": name, "seconds": round(seconds, 3), "detail": detail} for name, seconds, detail in self.steps]
-        error = None
-        if self.failed is not None:
-            failure = classify(self.failed)
-            error = {**failure.error.as_json(), "error": type(self.failed).__name__, "step": self.failed_in}
-        about = {"experiment": self.experiment, "preset": self.preset, "ok": error is None}
-        return {**about, "steps": steps, "error": error}
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return self.failed is None
 
 
-def smoke_one(output: Output, resolved: Resolved) -> SmokeResult:
-    """Train, stop by a signal, resume, validate, average, export and reload one experiment, small."""
+def smoke(experiment: Experiment | Resolved) -> SmokeResult:
+    """Take an experiment through everything a real run goes through, small: `nitro smoke` in Python.
+
+    Two epochs of two optimizer steps on the first batches of its data, in a temporary folder: train, stop by SIGTERM,
+    resume, evaluate, average, reload and export. What fails ends it, and is in the result; it is not raised. To be
+    called in the main thread, which signals reach.
+
+    Args:
+        experiment: the experiment; as a `Resolved`, with its schedules, its preset and the origin of each value.
+
+    Raises:
+        ConfigError: `experiment` is none.
+
+    Example:
+        >>> smoke(MnistMLP.from_preset("baseline")).ok  # doctest: +SKIP
+        True
+    """
+    resolved = resolved_of(experiment)
     result = SmokeResult(resolved.name, resolved.preset)
-    with tempfile.TemporaryDirectory(prefix="nitro-smoke-") as folder, output.hooks_to_stderr():
+    with tempfile.TemporaryDirectory(prefix="nitro-smoke-") as folder:
         run = _Smoke(resolved, Path(folder))
         for name, step in run.steps():
             started = time.monotonic()
             try:
                 detail = step()
-            except BaseException as error:
-                if stopped_by() is not None:
-                    raise
+            except (Exception, SystemExit) as error:
                 result.failed, result.failed_in = error, name
                 break
             result.steps.append((name, time.monotonic() - started, detail))
     return result
-
-
-def tell_smoke(output: Output, results: list[SmokeResult]) -> int:
-    """Show what became of smoke runs; the exit code is 1 when one failed."""
-    failed = [result for result in results if result.failed is not None]
-    if output.json:
-        output.document(results=[result.as_json() for result in results], failed=len(failed))
-        return ExitCode.FAILED if failed else ExitCode.OK
-    for result in results:
-        seconds = sum(spent for _, spent, _ in result.steps)
-        done = ", ".join(f"{name} ({detail})" if detail else name for name, _, detail in result.steps)
-        outcome = "ok" if result.failed is None else f"FAILED in {result.failed_in}"
-        output.text(f"{outcome}  {result.name}  {duration(seconds)}: {done}")
-    for result in failed:
-        assert result.failed is not None
-        failure = classify(result.failed)
-        output.complain(f"\n{result.name}, {result.failed_in}:")
-        if output.debug:
-            output.complain(full_traceback(result.failed))
-        elif failure.kind == "user":
-            output.complain(folded_traceback(result.failed))
-        output.complain_lines(error_lines(failure))
-    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 class _Smoke:
@@ -120,15 +110,9 @@ class _Smoke:
         ]
 
     def _handle(self, resolved: Resolved | None = None, *, data: Any = None, **words: Any) -> Nitro:
-        from nitro_cli.data import Dist
-        from nitro_cli.run import Nitro
-
         resolved = resolved or self._small
         e = resolved.experiment
         if data is None:
-            from nitro_cli.cli.first_batches import first_of_splits
-            from nitro_cli.experiment import HookTable
-
             data = first_of_splits(HookTable(e).call(e, "build_data", Dist()), e.accum)
         return Nitro(resolved, data=data, **words)
 
@@ -160,9 +144,6 @@ class _Smoke:
         return ", ".join(names) or "no split but train"
 
     def _average(self) -> str:
-        from nitro_cli.checkpoints import average_checkpoints
-        from nitro_cli.experiment import Average, Last
-
         target = self._root.parent / "average"
         averaged_from = average_checkpoints(self._root, "latest", Average(Last(2)), save=target).meta.averaged_from
         assert averaged_from is not None
@@ -171,11 +152,6 @@ class _Smoke:
 
     def _reload(self) -> str:
         """Rebuild the experiment from the run's configuration, load its newest checkpoint, and predict the same."""
-        import jax
-        import numpy as np
-
-        from nitro_cli.registry import read_config
-
         nitro = self._finished
         assert nitro.run_path is not None
         resolved = read_config(nitro.run_path / "config.toml", cls=nitro.resolved.cls)
@@ -192,11 +168,6 @@ class _Smoke:
 
         What nothing says how to export, and cannot be exported from its batches alone, is passed over, said.
         """
-        import numpy as np
-
-        from nitro_cli.experiment import HookTable
-        from nitro_cli.export import export, load_bundle
-
         nitro = self._handle(self._small.with_values({"n_devs": 1}), data={}, weights="latest:latest")
         try:
             written = export(nitro, "bundle", dir=self._root.parent / "export", name="smoke")
@@ -218,8 +189,6 @@ class _Smoke:
 
 def _small(resolved: Resolved, root: Path) -> Resolved:
     """The experiment with two epochs, a run directory of its own, checkpoints on and nothing logged elsewhere."""
-    from nitro_cli.experiment import Checkpointer, JSONLogger, Last
-
     e = resolved.experiment
     keep = e.checkpointer.keep if isinstance(e.checkpointer, Checkpointer) else ()
     checkpointer = Checkpointer(keep=(*keep, Last(2)))
@@ -240,14 +209,10 @@ class _signal_after_a_step:
     """While inside, SIGTERM is raised in this process after the first finished training step."""
 
     def __enter__(self) -> None:
-        from nitro_cli.run import set_progress_reporter
-
         self._reporter = _SignallingReporter()
         self._reporter.inner = set_progress_reporter(self._reporter)
 
     def __exit__(self, *exc: object) -> None:
-        from nitro_cli.run import set_progress_reporter
-
         set_progress_reporter(self._reporter.inner)
 
 
