@@ -11,16 +11,16 @@ from nitro_cli.lazy_names import lazy_names
 with lazy_names(__name__):
     from nitro_cli.checkpoints.averaging import average, average_checkpoints
     from nitro_cli.checkpoints.disk import check_disk, disk_need
-    from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo, latest_entry
+    from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
     from nitro_cli.checkpoints.json_text import encode_value
     from nitro_cli.checkpoints.leaf_differences import tree_difference
-    from nitro_cli.checkpoints.leaves import LeafSpec, host_arrays, record_bytes
+    from nitro_cli.checkpoints.leaves import record_bytes
     from nitro_cli.checkpoints.locks import run_in_use, run_is_locked
     from nitro_cli.checkpoints.manifest import load_manifest, read_manifest
-    from nitro_cli.checkpoints.names import check_run_dir_name, contained_path, quarantined_records, record_name
+    from nitro_cli.checkpoints.names import check_run_dir_name, contained_path, quarantined_records
     from nitro_cli.checkpoints.pieces import ArrayPieces
-    from nitro_cli.checkpoints.pruning import Prunable, prune
+    from nitro_cli.checkpoints.pruning import prune
     from nitro_cli.checkpoints.rebuilding import rescan
     from nitro_cli.checkpoints.reconcile import unlisted_runs, warn_about_unlisted
     from nitro_cli.checkpoints.record import CheckpointRecord, load_checkpoint, read_record, verify_record, write_record
@@ -35,13 +35,7 @@ with lazy_names(__name__):
         RuleStates,
         SourceOfWeights,
     )
-    from nitro_cli.checkpoints.record_metadata import (
-        RecordInfo,
-        check_stop_counters,
-        checkpoint_info,
-        record_info,
-        resume_meta,
-    )
+    from nitro_cli.checkpoints.record_metadata import check_stop_counters, checkpoint_info, record_info, resume_meta
     from nitro_cli.checkpoints.recorded_history import run_history
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
@@ -51,4 +45,4 @@ with lazy_names(__name__):
     from nitro_cli.checkpoints.sources import resolve_resume, resolve_source
     from nitro_cli.checkpoints.store import RunStore
     from nitro_cli.checkpoints.summaries import RunSummary, best_entry, runs, summarize
-    from nitro_cli.checkpoints.verification import Verification, verify
+    from nitro_cli.checkpoints.verification import verify

@@ -21,9 +21,8 @@ with lazy_names(__name__):
     from nitro_cli.data.dist import Dist
     from nitro_cli.data.first_batches import first_of_splits
     from nitro_cli.data.inspection import default_workers, inspect_split
-    from nitro_cli.data.resident import ResidentArrays
     from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
-    from nitro_cli.data.split import PrefetchPlan, Split, release_splits
+    from nitro_cli.data.split import Split, release_splits
     from nitro_cli.data.stream import BatchStream, StreamItem, WaitEnded
     from nitro_cli.data.worker_processes import answer_fork_warnings, ignore_group_signals
     from nitro_cli.data.wrappers import NoPrefetch, Prefetch, WithLength

@@ -24,17 +24,17 @@ with lazy_names(__name__):
         validation_problems,
     )
     from .hook_table import HookTable, check_hooks
-    from .hooks import HOOKS, REQUIRED_HOOKS, default_no_decay, sanitize_metric_name
+    from .hooks import HOOKS, default_no_decay, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
     from .judging import monitor_of, own_store, selection_of
     from .kinds import Device, FieldKind, GraphConst, Host, Private
-    from .knobs import EMA, Checkpointer, EarlyStopping, EvalWeights, Monitor, parse_duration
+    from .knobs import EMA, Checkpointer, EarlyStopping, Monitor, parse_duration
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
     from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
     from .narrowing import first_lost, narrowed_dtype
     from .part import Hook, Part
     from .part_leaves import PartField, graphconst_value
-    from .problems import Problem, config_error
+    from .problems import Problem
     from .protocols import CheckpointStore, Logger, StopRule
     from .routing import Routing, resolve_routing
     from .schedules import (
@@ -49,13 +49,11 @@ with lazy_names(__name__):
         PlateauConfig,
         Polynomial,
         Schedule,
-        ScheduleConfig,
         WarmupCosine,
         parse_schedules,
         schedule_problems,
     )
-    from .selectors import Average, Best, Entry, Epochs, Every, Last, Mode, Selector, parse_selector, rank
+    from .selectors import Average, Best, Epochs, Every, Last, Mode, Selector, parse_selector, rank
     from .sentinel import StrippedHost
-    from .signatures import BatchField, HookSignature
-    from .strict_model import StrictModel
+    from .signatures import BatchField
     from .views import compile_view, host_view, with_unset

@@ -18,12 +18,11 @@ with lazy_names(__name__):
         PerturbRule as PerturbRule,
         SingleGrad as SingleGrad,
     )
-    from nitro_cli.optim.hyper_table import BindingRow, Column, GroupRow, Hyper, horizon_jump
+    from nitro_cli.optim.hyper_table import Hyper, horizon_jump
     from nitro_cli.optim.hyperparameters import HyperParams, decay as decay
-    from nitro_cli.optim.layout import ParamLayout, ParamLeaf, build_layout
+    from nitro_cli.optim.layout import ParamLayout, build_layout
     from nitro_cli.optim.manual import bind_manual
     from nitro_cli.optim.named_schedules import (
-        NamedCurve,
         NamedSchedule,
         constant as constant,
         cosine as cosine,

@@ -8,25 +8,17 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
-    from nitro_cli.programs.accumulation import Accumulation, choose_accumulation
+    from nitro_cli.programs.accumulation import choose_accumulation
     from nitro_cli.programs.array_layout import ArrayLayout
-    from nitro_cli.programs.cache import (
-        CacheStats,
-        NameStats,
-        Program,
-        cache_reset,
-        cache_stats,
-        compile_program,
-    )
+    from nitro_cli.programs.cache import CacheStats, Program, cache_reset, cache_stats, compile_program
     from nitro_cli.programs.compile_options import check_compile_options
-    from nitro_cli.programs.cost import Cost
-    from nitro_cli.programs.disk_cache import CacheInfo, cache_clear, cache_dir, cache_info
+    from nitro_cli.programs.disk_cache import cache_clear, cache_info
     from nitro_cli.programs.eval_step import EvalPlan, build_eval_loss, build_forward, build_metrics
     from nitro_cli.programs.hook_returns import host_scalars
-    from nitro_cli.programs.initialization import Initialized, initialize
-    from nitro_cli.programs.locate import first_nonfinite, locate_divergence
+    from nitro_cli.programs.initialization import initialize
+    from nitro_cli.programs.locate import locate_divergence
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned
     from nitro_cli.programs.persistent_cache import setup_cache
-    from nitro_cli.programs.repeated import MOST_STEPS, StepTrace, build_repeated_step, trace_step
+    from nitro_cli.programs.repeated import MOST_STEPS, build_repeated_step, trace_step
     from nitro_cli.programs.tracing import fresh_trace
     from nitro_cli.programs.train_step import StepNames, StepPlan, TrainState, build_train_step, in_place

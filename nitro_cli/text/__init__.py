@@ -4,7 +4,7 @@ How a name, a path or a message is written and shown; how a file is read and rep
 Works without JAX and imports nothing of nitro but the errors.
 """
 
-from .catalogue import Catalogue, CatalogueEntry
+from .catalogue import Catalogue
 from .entry_points import DeclaredEntry, declared_entries, normalized
 from .files import (
     IrregularFileError,
@@ -22,7 +22,6 @@ from .visible import exception_text, message_of, visible
 
 __all__ = [
     "Catalogue",
-    "CatalogueEntry",
     "DeclaredEntry",
     "IrregularFileError",
     "append_descriptor",

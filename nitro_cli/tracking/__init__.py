@@ -16,12 +16,5 @@ with lazy_names(__name__):
     from nitro_cli.tracking.json_logger import JsonLogger
     from nitro_cli.tracking.jsonlines import JsonLinesWriter, check_own_file, truncate_to
     from nitro_cli.tracking.opening import open_logger
-    from nitro_cli.tracking.tee import TeeLogger, files_outside
-    from nitro_cli.tracking.verbs import (
-        REQUIRED_VERBS,
-        LiveLogger,
-        UserLogger,
-        check_logger,
-        logger_identity,
-        reattach_logger,
-    )
+    from nitro_cli.tracking.tee import files_outside
+    from nitro_cli.tracking.verbs import LiveLogger, UserLogger, check_logger, logger_identity, reattach_logger
