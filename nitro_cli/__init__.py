@@ -111,6 +111,7 @@ with lazy_names(__name__, _connect, _moved):
         Min as Min,
         Sum as Sum,
     )
+    from nitro_cli.profiling import profile as profile
     from nitro_cli.programs import (
         cache_reset as cache_reset,
         cache_stats as cache_stats,
@@ -118,7 +119,6 @@ with lazy_names(__name__, _connect, _moved):
     from nitro_cli.run import (
         Nitro as Nitro,
         dry_run as dry_run,
-        profile as profile,
         progress_counter as progress_counter,
         progress_note as progress_note,
         register_phase_monitor as register_phase_monitor,

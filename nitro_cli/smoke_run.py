@@ -118,7 +118,7 @@ class _Smoke:
 
     def _train(self) -> str:
         nitro = self._handle()
-        if "train" not in nitro.parts.splits:
+        if "train" not in nitro.plan.splits:
             raise HookError("build_data returned no `train` split", fix="a smoke run trains")
         with _signal_after_a_step():
             nitro.train()
@@ -138,7 +138,7 @@ class _Smoke:
 
     def _evaluate(self) -> str:
         nitro = self._finished
-        names = [name for name in nitro.parts.splits if name != "train"]
+        names = [name for name in nitro.plan.splits if name != "train"]
         for name in names:
             nitro.evaluate(name)
         return ", ".join(names) or "no split but train"
@@ -156,8 +156,8 @@ class _Smoke:
         assert nitro.run_path is not None
         resolved = read_config(nitro.run_path / "config.toml", cls=nitro.resolved.cls)
         again = self._handle(resolved, data={}, weights="latest:latest")
-        split = next((s for name, s in nitro.parts.splits.items() if name != "train"), nitro.parts.splits["train"])
-        batch = {name: split.example[name] for name in nitro.parts.forward_fields() if name in split.example}
+        split = next((s for name, s in nitro.plan.splits.items() if name != "train"), nitro.plan.splits["train"])
+        batch = {name: split.example[name] for name in nitro.plan.forward_fields if name in split.example}
         before, after = nitro.predict(batch), again.predict(batch)
         same = jax.tree.map(lambda a, b: bool(np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)), before, after)
         _expect(all(jax.tree.leaves(same)), "the reloaded run predicts other outputs than the trained one")

@@ -15,7 +15,7 @@ from tests.tiny import Quick, points
 
 def carry_digest(nitro: Any) -> str:
     """A digest of a handle's whole training state, bit for bit."""
-    everything = b"".join(array.tobytes() for array in jax.tree.leaves(flatten("c", nitro.carry)))
+    everything = b"".join(array.tobytes() for array in jax.tree.leaves(flatten("c", nitro.train_state)))
     return hashlib.sha256(everything).hexdigest()
 
 

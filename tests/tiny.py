@@ -110,18 +110,7 @@ class Quick(Tiny):
 
 def stop_after(nitro: Any, steps: int) -> None:
     """Make the handle's next `train()` stop by request once `steps` steps were dispatched."""
-    stop = nitro.stop
-    pending = stop.pending
-
-    def watched() -> bool:
-        loop = nitro._session._loop if nitro._session is not None else None
-        if loop is not None:
-            loop.burst.most = max(1, min(loop.burst.most, steps - nitro.step))
-        if nitro.step >= steps:
-            stop.ask("request")
-        return pending()
-
-    stop.pending = watched
+    nitro.stop.last_step = steps
 
 
 class Light(Bare):

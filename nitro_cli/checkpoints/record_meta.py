@@ -70,10 +70,10 @@ class EpochLoss(_RecordPart):
 
 
 class RecordedField(_RecordPart):
-    """A field of a batch: the dtype's name, and the shape without the batch axis, None where it varies."""
+    """A field of a batch: the dtype's name, and the shape of one sample, without the batch axis."""
 
     dtype: Name
-    shape: Annotated[list[Count | None], Field(max_length=64)]
+    shape: Annotated[list[Count], Field(max_length=64)]
 
 
 class _SplitFacts(_RecordPart):

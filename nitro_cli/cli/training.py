@@ -158,7 +158,7 @@ def _next_commands(nitro: Nitro, code: str | None = None) -> list[str]:
     if nitro.stop_reason == "requested":
         return [f"nitro resume {place} {run}", f"nitro runs {place}"]
     commands = []
-    if "test" in nitro.parts.splits:
+    if "test" in nitro.plan.splits:
         commands.append(f"nitro evaluate {place} {run} --split test")
     if nitro.stop_reason != "early_stop":
         commands.append(f"nitro resume {place} {run} --max-epochs {2 * max(nitro.epoch, nitro.experiment.max_epochs)}")

@@ -32,7 +32,7 @@ def default_inputs(nitro: Nitro) -> tuple[ExportSpec, ...]:
         ConfigError: nothing is known of its batches.
         RoutingError: `forward` wants a field that they lack.
     """
-    e, fields = nitro.experiment, nitro.parts.batch_fields
+    e, fields = nitro.experiment, nitro.plan.data.batch_fields
     if not fields:
         raise ConfigError(
             f"{type(e).__name__} has no export_inputs, and there is no batch to take its inputs from",

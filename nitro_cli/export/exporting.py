@@ -67,9 +67,9 @@ def export(
     """
     writer = find_backend(backend)
     sizes = batch_sizes_of(batch_sizes)
-    if nitro.parts.placement.count > 1:
+    if nitro.plan.placement.count > 1:
         raise IncompatibleError(
-            f"the handle is spread over {nitro.parts.placement.count} devices",
+            f"the handle is spread over {nitro.plan.placement.count} devices",
             fix="export from a handle on one: Nitro(e, weights=..., data={}, n_devs=1)",
         )
     e = nitro.experiment
@@ -112,9 +112,9 @@ def artefact_path(folder: Path, name: str, suffix: str, *, force: bool) -> Path:
 def written(nitro: Nitro, writer: ExportBackend, job: ExportJob) -> Path:
     """Let the backend write, the handle's phase saying so meanwhile."""
     before = nitro.phase
-    nitro.set_phase(Phase(PhaseName.COMPILING, "export"))
+    nitro.phases.set(Phase(PhaseName.COMPILING, "export"))
     try:
         with fresh_trace():
             return writer.write(job)
     finally:
-        nitro.set_phase(before)
+        nitro.phases.set(before)

@@ -76,12 +76,12 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
             f"two weights would both be named {twice[0]}", fix="use keys without dots in the parameter tree"
         )
     weights = {dotted[path]: value for path, value in arrays.items()}
-    baked = {name: np.asarray(value) for name, value in nitro.parts.device_now().items()}
+    baked = {name: np.asarray(value) for name, value in nitro.run_state.device_now().items()}
     baked.update({name: value for name, value in (device or {}).items() if name in baked})
     view = exported_view(e, baked)
     prepare = _preprocess(view, contract)
     routing = resolve_routing(HookTable(e), tuple(_batch_fields(prepare, contract)), traced=("forward",))
-    model = nitro.parts.model
+    model = nitro.plan.model.adapted
 
     def outputs_of(weights: Mapping[str, Any], *wire: Any) -> Any:
         held = {path: weights[name] for path, name in dotted.items()}

@@ -59,17 +59,17 @@ def export_provenance(nitro: Nitro) -> dict[str, Any]:
     Raises:
         ConfigError: `nitro` is no handle.
     """
-    if not hasattr(nitro, "parts"):
+    if not hasattr(nitro, "plan"):
         raise ConfigError(f"{nitro!r:.60} is no handle", fix="give what Nitro(...) returned")
-    parts = nitro.parts
+    settings = nitro.plan.settings
     facts: dict[str, Any] = {
         "framework": "nitro",
         "versions": versions(),
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "experiment": nitro.import_path,
+        "experiment": settings.import_path,
         "config": {**fields_by_kind(nitro.experiment, exported=True), "at_home": list(home_fields(nitro.experiment))},
-        "preset": parts.preset,
-        "seed": parts.seed,
+        "preset": settings.resolved.preset,
+        "seed": settings.seed,
         "weights": "ema" if _reads_ema(nitro) else "raw",
         "checkpoint": None if nitro.checkpoint_source is None else _named(nitro.checkpoint_source),
     }
@@ -91,9 +91,9 @@ def _page(url: Any) -> Any:
 
 def _reads_ema(nitro: Nitro) -> bool:
     """Whether what is exported is an exponential moving average: the handle's, or one loaded as its weights."""
-    if nitro.carry.ema is not None and nitro.parts.experiment.eval_weights != "raw":
+    if nitro.ema is not None and nitro.plan.experiment.eval_weights != "raw":
         return True
-    return nitro.start.load_ema and nitro.parts.source is not None and nitro.run_id is None
+    return nitro.loads_ema and nitro.plan.source is not None and nitro.run_id is None
 
 
 def _trained(nitro: Nitro) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _trained(nitro: Nitro) -> dict[str, Any]:
         "trained_run_id": getattr(nitro.logger, "run_id", None),
         "trained_run_url": _page(getattr(nitro.logger, "run_url", None)),
     }
-    source = nitro.parts.source
+    source = nitro.plan.source
     if source is not None:
         facts["resumed_from" if source.kind == "resume" else "warm_started_from"] = _named(source.text)
         if source.averaged_from is not None:
@@ -115,7 +115,7 @@ def _trained(nitro: Nitro) -> dict[str, Any]:
 
 def _loaded(nitro: Nitro) -> dict[str, Any]:
     """The origin of weights that came from elsewhere, or of fresh ones."""
-    source = nitro.parts.source
+    source = nitro.plan.source
     if source is None:
         return {"weights_from": "fresh initialisation", "run": None}
     meta = source.record.meta

@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from nitro_cli.checkpoints import SourceOfWeights, read_record
 from nitro_cli.errors import ConfigError, IncompatibleError, NitroError, nearest
+from nitro_cli.run.devices import Placement
 from nitro_cli.run.snapshot import unflatten
-
-if TYPE_CHECKING:
-    from nitro_cli.run.parts import Parts
-    from nitro_cli.run.start import Start
+from nitro_cli.run.start import Start
 
 __all__ = ["decay_reference"]
 
 
-def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
-    """What `w0` stands for in this run.
+def decay_reference(start: Start, fresh: Any, loaded: Any, placement: Placement) -> tuple[Any, SourceOfWeights | None]:
+    """What `w0` stands for in this run, and which loaded weights that is, if any.
 
-    Where it stands for loaded weights, `parts.w0_source` says in every record which they were: a record holds the
-    anchors' checksums but not their arrays, and a resume reads them from there again.
+    A record holds the anchors' checksums but not their arrays: it says which weights they were, and a resume reads
+    them from there again.
 
     Args:
-        parts: with the source's weights restored.
         start: whose `w0` is `"build_model"`, `"weights"` or a parameter tree.
         fresh: the parameters as `build_model` returned them.
+        loaded: with the source's in their place.
+        placement: the devices.
 
     Raises:
         ConfigError: `w0` is none of these, or `"weights"` without any.
         IncompatibleError: the weights that a resumed run is anchored to cannot be read any more.
     """
-    source = parts.source
+    source = start.source
     if not isinstance(start.w0, str):
         leaves = jax.tree.leaves(start.w0)
         if not all(isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float) for leaf in leaves):
             raise ConfigError("w0 is no tree of arrays", fix='w0 is "build_model", "weights" or a parameter tree')
-        return parts.placement.put_parameters(start.w0)
+        return placement.put_parameters(start.w0), None
     if start.w0 not in ("build_model", "weights"):
         raise ConfigError(
             f"w0 = {start.w0!r}",
@@ -49,10 +48,9 @@ def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
     if source is not None and source.kind == "resume":
         held = source.record.meta.w0
         if held is not None and source.record.meta.anchors:
-            parts.w0_source = held
-            return _read_again(parts, held)
+            return placement.put_parameters(_read_again(held, like=loaded)), held
     if start.w0 == "build_model":
-        return fresh
+        return fresh, None
     if source is None or source.kind == "resume":
         raise ConfigError(
             'w0 = "weights" without weights',
@@ -60,11 +58,10 @@ def decay_reference(parts: Parts, start: Start, fresh: Any) -> Any:
             fix='give weights= a checkpoint, or leave w0 at "build_model"',
         )
     path = None if source.path is None else str(Path(source.path).resolve())
-    parts.w0_source = SourceOfWeights(path=path, text=source.text, ema=start.load_ema)
-    return parts.params
+    return loaded, SourceOfWeights(path=path, text=source.text, ema=start.load_ema)
 
 
-def _read_again(parts: Parts, held: SourceOfWeights) -> Any:
+def _read_again(held: SourceOfWeights, *, like: Any) -> Any:
     prefix = "ema" if held.ema else "params"
     try:
         if held.path is None:
@@ -77,5 +74,4 @@ def _read_again(parts: Parts, held: SourceOfWeights) -> Any:
             why=error.what,
             fix="give them as a parameter tree: Nitro(..., resume=..., w0=params), or start a new run with weights=",
         ) from error
-    tree = unflatten(prefix, parts.params, arrays, source=held.text, what="parameters")
-    return parts.placement.put_parameters(tree)
+    return unflatten(prefix, like, arrays, source=held.text, what="parameters")

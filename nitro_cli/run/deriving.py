@@ -3,57 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nitro_cli.errors import ConfigError, HookError, nearest, warn
 from nitro_cli.experiment import Experiment, check_graphconst, same_content, with_unset
 from nitro_cli.run.facts import described
-from nitro_cli.run.parts import Parts
+from nitro_cli.run.plan import Settings
+from nitro_cli.run.report import SetupReport
+from nitro_cli.run.restore import Source
 
-__all__ = ["merge_derived"]
+__all__ = ["with_derived"]
 
 
-def merge_derived(parts: Parts, *, serving: bool) -> None:
+def with_derived(
+    settings: Settings, sources: Mapping[str, Any], source: Source | None, *, serving: bool, report: SetupReport
+) -> Settings:
     """Give the fields that nobody set their derived values, and say where a value that was set differs.
 
     `weights` bring the derived values of their source along, and so does a live handle where there is no data; a resume
     computes them anew from its data.
 
     Args:
-        parts: its `resolved` and `derived` are filled in.
+        settings: without derived values.
+        sources: the data.
+        source: where the weights come from.
         serving: there is no data to derive anything from.
+        report: gets a row per value.
+
+    Returns:
+        The settings with them.
 
     Raises:
         HookError: `derive` returned no mapping.
         ConfigError: it returned a name that is no field, or a value that the field cannot hold; or a derived value of
             the record that is rebuilt is neither there nor computed.
     """
-    derived = _restored(parts, serving)
-    if derived is None and not serving and parts.hooks.has("derive"):
-        parts.resolved = parts.resolved.before_derive()
-        derived = _computed(parts)
+    derived = _restored(settings.experiment, source, serving)
+    if derived is None and not serving and settings.hooks.has("derive"):
+        settings = replace(settings, resolved=settings.resolved.before_derive())
+        derived = _computed(settings, sources)
     if derived is not None:
-        _merge(parts, derived)
-    if parts.resolved.awaited:
+        settings = _merged(settings, derived, report)
+    if settings.resolved.awaited:
         raise ConfigError(
-            f"{', '.join(parts.resolved.awaited)} was derived from data, and there is none here to derive it again",
-            where=type(parts.experiment).__name__,
+            f"{', '.join(settings.resolved.awaited)} was derived from data, and there is none here to derive it again",
+            where=type(settings.experiment).__name__,
             why="the configuration could not hold the value",
             fix="give weights= the checkpoint, which holds it, or set the field",
         )
+    return settings
 
 
-def _restored(parts: Parts, serving: bool) -> Mapping[str, Any] | None:
+def _restored(e: Experiment, source: Source | None, serving: bool) -> Mapping[str, Any] | None:
     """What the source of the weights had derived; None of a resume, and of a source with other fields or none."""
-    source, fields = parts.source, type(parts.experiment).model_fields
+    fields = type(e).model_fields
     if source is None or source.kind == "resume" or (source.kind == "handle" and not serving) or not source.derived:
         return None
     return source.derived if all(name in fields for name in source.derived) else None
 
 
-def _computed(parts: Parts) -> Mapping[str, Any]:
-    e = parts.experiment
-    returned = parts.hooks.call(e, "derive", parts.sources)
+def _computed(settings: Settings, sources: Mapping[str, Any]) -> Mapping[str, Any]:
+    e = settings.experiment
+    returned = settings.hooks.call(e, "derive", sources)
     if not isinstance(returned, Mapping):
         raise HookError(f"`derive` returned {type(returned).__name__}", fix="return a mapping of field names to values")
     fields = type(e).model_fields
@@ -67,20 +79,21 @@ def _computed(parts: Parts) -> Mapping[str, Any]:
     return returned
 
 
-def _merge(parts: Parts, derived: Mapping[str, Any]) -> None:
-    valid = with_unset(parts.experiment, derived)
-    parts.derived = {name: getattr(valid, name) for name in derived}
-    set_by_hand = {name: value for name, value in parts.derived.items() if parts.resolved.explicit(name)}
-    parts.resolved = parts.resolved.with_derived(parts.derived)
-    check_graphconst(parts.experiment)
-    parts.report.add("derived", [_row(parts, name) for name in derived])
+def _merged(settings: Settings, derived: Mapping[str, Any], report: SetupReport) -> Settings:
+    valid = with_unset(settings.experiment, derived)
+    found = {name: getattr(valid, name) for name in derived}
+    set_by_hand = {name: value for name, value in found.items() if settings.resolved.explicit(name)}
+    settings = replace(settings, resolved=settings.resolved.with_derived(found), derived=found)
+    check_graphconst(settings.experiment)
+    report.add("derived", [_row(settings, name) for name in derived])
     for name, value in set_by_hand.items():
-        _tell(parts.experiment, name, value, parts.resolved.origin_text(name))
+        _tell(settings.experiment, name, value, settings.resolved.origin_text(name))
+    return settings
 
 
-def _row(parts: Parts, name: str) -> Mapping[str, Any]:
-    used, origin = described(getattr(parts.experiment, name)), parts.resolved.origin_text(name)
-    return {"field": name, "derived": described(parts.derived[name]), "used": used, "origin": origin}
+def _row(settings: Settings, name: str) -> Mapping[str, Any]:
+    used, origin = described(getattr(settings.experiment, name)), settings.resolved.origin_text(name)
+    return {"field": name, "derived": described(settings.derived[name]), "used": used, "origin": origin}
 
 
 def _tell(e: Experiment, name: str, derived: Any, origin: str) -> None:

@@ -1,4 +1,4 @@
-"""Device fields of a live handle: looked up by name, and new values checked before they are set."""
+"""The Device fields of a run: their values by step, and new ones checked before they are set."""
 
 from __future__ import annotations
 
@@ -9,33 +9,104 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import ConfigError, nearest
-from nitro_cli.experiment import config_metadata, device_array, device_names, field_value
-from nitro_cli.run.parts import Parts
+from nitro_cli.experiment import Experiment, config_metadata, device_array, device_names, field_value, host_view
+from nitro_cli.optim import BLOCK, Hyper
+from nitro_cli.run.devices import Placement
 
-__all__ = ["checked_values", "device_field", "no_attribute"]
+__all__ = ["DeviceFields", "no_attribute"]
 
 
-def checked_values(parts: Parts, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """New values of Device fields, taken as the construction of the experiment takes them, as the program wants them.
+class DeviceFields:
+    """The Device fields of one run, as arrays on its devices.
 
-    Raises:
-        ConfigError: a field is not a Device field, is scheduled, refuses the value, or has another dtype or shape.
+    Args:
+        experiment: whose fields they are.
+        hyper: which of them schedules drive, and their values.
+        placement: the devices.
+        arrays: the values by name, as set.
+
+    Attributes:
+        version: grows whenever a value is set: what was computed from them is stale then.
     """
-    for name in values:
-        device_field(parts, name)
-        if name in parts.hyper.scheduled_device_fields:
+
+    def __init__(
+        self, experiment: Experiment, hyper: Hyper, placement: Placement, arrays: Mapping[str, jax.Array]
+    ) -> None:
+        self._experiment = experiment
+        self._hyper = hyper
+        self._placement = placement
+        self.arrays = dict(arrays)
+        self.version = 0
+
+    def at(self, step: int) -> dict[str, jax.Array]:
+        """Every field's array, scheduled ones at optimizer step `step`."""
+        if not self._hyper.scheduled_device_fields:
+            return self.arrays
+        values = self._hyper.device_values(max(step, 1), 1)
+        now = {name: np.asarray(value[0], self.arrays[name].dtype) for name, value in values.items()}
+        return {**self.arrays, **self._placement.put(now)}
+
+    def host_view(self, step: int) -> Experiment:
+        """The experiment for host hooks at a step: Device fields as host arrays, everything else as it is."""
+        return host_view(self._experiment, {name: np.asarray(value) for name, value in self.at(step).items()})
+
+    def inputs(self, step: int) -> dict[str, Any]:
+        """The fields as the training program takes them: a value per step for what can be scheduled.
+
+        Args:
+            step: optimizer steps taken before the step to come; the values are those of its block.
+
+        Returns:
+            Name to array: of the fields that a schedule can drive [BLOCK] in their own dtype, the others as they are.
+        """
+        scheduled = self._hyper.device_values(step // BLOCK * BLOCK + 1)
+        values = {name: scheduled.get(name, np.asarray(self.arrays[name])) for name in self._hyper.device_fields}
+        stepped = {name: np.full(BLOCK, held, self.arrays[name].dtype) for name, held in values.items()}
+        return {**self.arrays, **self._placement.put(stepped)}
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Give fields new values, taken as the construction of the experiment takes them.
+
+        Raises:
+            ConfigError: a field is not a Device field, is scheduled, refuses the value, or has another dtype or shape.
+        """
+        for name in values:
+            self.check_name(name)
+            if name in self._hyper.scheduled_device_fields:
+                raise ConfigError(
+                    f"{name} is scheduled",
+                    why="the schedule would overwrite the value at the next step",
+                    fix=f"build a new handle whose schedules leave {name} out",
+                )
+        taken = self._experiment.replace(**values)
+        ready = {name: _checked(name, field_value(taken, name), self.arrays[name]) for name in values}
+        self.arrays = {**self.arrays, **self._placement.put(ready)}
+        self.version += 1
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name that is none of a Device field.
+
+        Raises:
+            ConfigError: says what it is instead.
+        """
+        cls = type(self._experiment)
+        names, fields = device_names(self._experiment), config_metadata(cls)
+        if not isinstance(name, str):
+            raise ConfigError(f"{name!r:.60} is no name of a field", nearest=names, fix="give text")
+        if name in names:
+            return
+        if name in fields:
             raise ConfigError(
-                f"{name} is scheduled",
-                why="the schedule would overwrite the value at the next step",
-                fix=f"build a new handle whose schedules leave {name} out",
+                f"{name} is a {fields[name].kind} field",
+                why="only Device fields are inputs of the compiled programs",
+                fix=f"build a new handle with {name}=..., or declare it Device",
             )
-    taken = parts.experiment.replace(**values)
-    return {name: _checked(name, field_value(taken, name), parts.device[name]) for name in values}
+        raise ConfigError(f"{cls.__name__} has no field {name!r}", nearest=nearest(name, names))
 
 
-def no_attribute(handle: type[Any], parts: Parts, name: str) -> ConfigError:
+def no_attribute(handle: type[Any], e: Experiment, name: str) -> ConfigError:
     """The error for an assignment to what is no attribute of a handle: it would be taken and do nothing."""
-    e, cls = parts.experiment, type(parts.experiment)
+    cls = type(e)
     if name in device_names(e):
         why, fix = "a Device field of a live handle is set by a call", f"nitro.set_device({name}=...)"
     elif name in config_metadata(cls):
@@ -44,7 +115,7 @@ def no_attribute(handle: type[Any], parts: Parts, name: str) -> ConfigError:
         why, fix = "it is read, or called", None
     else:
         device = device_names(e)
-        why = f"neither the handle nor {type(e).__name__} has it"
+        why = f"neither the handle nor {cls.__name__} has it"
         fix = "Device fields are set by nitro.set_device(name=...)"
         known = [*vars(handle), *config_metadata(cls), *device]
         return ConfigError(f"{name} cannot be assigned to a handle", why=why, fix=fix, nearest=nearest(name, known))
@@ -60,25 +131,3 @@ def _checked(name: str, value: Any, current: jax.Array) -> np.ndarray:
             fix="build a new handle with this value",
         )
     return array
-
-
-def device_field(parts: Parts, name: str) -> jax.Array:
-    """The array of a Device field, before schedules.
-
-    Raises:
-        ConfigError: the experiment has no Device field of that name.
-    """
-    cls = type(parts.experiment)
-    names = device_names(parts.experiment)
-    if not isinstance(name, str):
-        raise ConfigError(f"{name!r:.60} is no name of a field", nearest=names, fix="give text")
-    if name in names:
-        return parts.device[name]
-    fields = config_metadata(cls)
-    if name in fields:
-        raise ConfigError(
-            f"{name} is a {fields[name].kind} field",
-            why="only Device fields are inputs of the compiled programs",
-            fix=f"build a new handle with {name}=..., or declare it Device",
-        )
-    raise ConfigError(f"{cls.__name__} has no field {name!r}", nearest=nearest(name, names))

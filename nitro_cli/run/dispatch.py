@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from nitro_cli.run.position import Position
+
 __all__ = ["Burst", "Pending"]
 
 SECONDS = 0.02
@@ -21,8 +23,7 @@ class Pending:
 
     Attributes:
         batches: the micro-batches; empty with resident data.
-        step: optimizer step of the first of them, from 1.
-        position: micro-batch of the epoch that the first began with.
+        before: where the run stood before the first of them.
         count: how many steps.
         readback: f32[R] of a single step, or f32[MOST_STEPS, R].
         outputs: the micro-batches' outputs, stacked, where the host computes train metrics.
@@ -30,8 +31,7 @@ class Pending:
     """
 
     batches: tuple[Any, ...]
-    step: int
-    position: int
+    before: Position
     count: int
     readback: Any
     outputs: Any

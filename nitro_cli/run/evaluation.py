@@ -3,84 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from nitro_cli.data import Split, batch_length, pad_batch
 from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
+from nitro_cli.experiment import Routing, resolve_routing
 from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
-from nitro_cli.programs import EvalPlan, Program, build_eval_loss, build_forward, build_metrics
+from nitro_cli.programs import Program, build_eval_loss, build_forward, build_metrics
+from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.output_shapes import check_outputs
-from nitro_cli.run.prediction_inputs import prediction_batch, trained_dtypes, unlike_training
+from nitro_cli.run.plan import Plan
+from nitro_cli.run.prediction_inputs import prediction_batch, unlike_training
 from nitro_cli.run.progress import Progress
+from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.run.stoppable_data import until_stopped
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.text import exception_text
 
-if TYPE_CHECKING:
-    from nitro_cli.run.parts import Parts
-
 __all__ = ["Evaluator"]
 
-Compile = Callable[..., Program]
 PATIENCE = 10.0
 """Seconds that a batch of a validation pass may still take once the run was asked to stop."""
 
 
 class Evaluator:
-    """The evaluation programs of one handle, and the passes that use them.
+    """The evaluation programs of one run, and the passes that use them.
 
     Args:
-        parts: what setup built.
-        compile_named: compiles `(purpose, function, arguments)`, reporting the phase.
+        plan: of the run.
+        compiler: of the run.
     """
 
-    def __init__(self, parts: Parts, compile_named: Compile) -> None:
-        self._parts = parts
-        self._compile = compile_named
+    def __init__(self, plan: Plan, compiler: Compiler) -> None:
+        self._plan = plan
+        self._compiler = compiler
         self._programs: dict[Any, Program] = {}
+        self._routing = plan.hooks.routing
+        self._width: int | None = None
+        # Setup looked at the outputs already where it had a split to evaluate.
+        self._outputs_checked = any(name != "train" for name in plan.splits)
 
-    def evaluate(
-        self, split_name: str, params: Any, state: Any, *, stop: StopRequest | None = None, epoch: int = 0
-    ) -> dict[str, Any]:
+    def evaluate(self, split_name: str, run: RunState, *, stop: StopRequest | None = None) -> dict[str, Any]:
         """Metrics of one split.
 
         Args:
             split_name: the split.
-            params, state: what to evaluate.
+            run: what to evaluate.
             stop: in training, the requests to stop; the pass is finished nevertheless, unless its data ends with one.
-            epoch: the epoch that is shown.
 
         Raises:
             DataStopped: the data ended with the stop.
             NotFoundError: no split of that name; those there are are listed.
             MetricError: the loss and the experiment's metrics report the same name.
         """
-        split = self._split(split_name)
-        accumulators = _Accumulators(self._parts, split)
-        parts = self._parts
-        device = parts.device_now()
-        host_view = parts.host_view()
-        Progress.call("begin", split_name, split.batches, epoch, parts.experiment.max_epochs)
+        split, plan = self._split(split_name), self._plan
+        accumulators = _Accumulators(plan, split)
+        given = _Given.of(plan, run)
+        host_view = run.host_view()
+        Progress.call("begin", split_name, split.batches, run.position.epoch, plan.experiment.max_epochs)
         results: dict[str, Any] | None = None
         try:
             with (
                 split.stream(
                     epoch=0,
-                    seed=parts.seed,
+                    seed=plan.settings.seed,
                     prepare=self._prepare(split.batch_size),
-                    device_fields=parts.routing.device_fields,
-                    ahead=not parts.placement.on_host,
+                    device_fields=plan.hooks.routed.device_fields,
+                    ahead=not plan.placement.on_host,
                 ) as stream,
                 until_stopped(stream, stop, split_name, patience=PATIENCE) as items,
             ):
                 late: tuple[Any, ...] | None = None
                 for item in items:
-                    outputs = self._forward(params, state, item.device, device)
+                    outputs = self._forward(given, item.device)
                     real = batch_length(item.host)
-                    extra = self._on_device(accumulators, outputs, item.device, device, real, split.batch_size)
+                    extra = self._on_device(accumulators, outputs, item.device, given, real, split.batch_size)
                     if late is not None:
                         accumulators.add(*late, view=host_view)
                         Progress.units(1)
@@ -93,7 +93,7 @@ class Evaluator:
             Progress.call("end", results)
         return results
 
-    def rehearse(self, split_name: str, params: Any, state: Any) -> dict[str, Any] | None:
+    def rehearse(self, split_name: str, run: RunState) -> dict[str, Any] | None:
         """Compile what a pass over a split needs, by taking its first batch through it.
 
         A last batch that is shorter than the others costs programs for device metrics and loss that are not made here.
@@ -102,25 +102,30 @@ class Evaluator:
             What is reported of that batch alone; None where `finalize_metrics` makes nothing of so little, which it
             need not: whatever is wrong with it shows at the first whole pass.
         """
-        split, parts = self._split(split_name), self._parts
+        split, plan = self._split(split_name), self._plan
         item = self._prepare(split.batch_size)(0, split.example)
-        device, view = parts.device_now(), parts.host_view()
-        outputs = self._forward(params, state, item, device)
+        given, view = _Given.of(plan, run), run.host_view()
+        outputs = self._forward(given, item)
         real = batch_length(split.example)
-        accumulators = _Accumulators(parts, split)
-        extra = self._on_device(accumulators, outputs, item, device, real, split.batch_size)
+        accumulators = _Accumulators(plan, split)
+        extra = self._on_device(accumulators, outputs, item, given, real, split.batch_size)
         accumulators.add(0, split.example, outputs, real, extra, view=view)
         try:
             return accumulators.results(view)
         except NitroError:
             raise
         except Exception:  # a metric of whole splits need not make sense of one batch; the first whole pass raises it
-            if parts.routing.table.has("finalize_metrics"):
+            if plan.settings.hooks.has("finalize_metrics"):
                 return None
             raise
 
-    def predict(self, data: Any, params: Any, state: Any) -> Any:
+    def predict(self, data: Any, run: RunState, *, widen: bool = True) -> Any:
         """Outputs of one batch as host arrays, or lazily of each batch of an iterable.
+
+        Args:
+            data: a batch, or an iterable of such.
+            run: what to predict with.
+            widen: a first batch fixes the size that is compiled, where no split does.
 
         Raises:
             RoutingError: a bare array; the fields that `forward` declares are named.
@@ -128,18 +133,19 @@ class Evaluator:
                 trained with or the device cannot hold, or has samples of another shape and forward fails.
             HookError: an output leaf's first axis is not the batch.
         """
+        given = _Given.of(self._plan, run)
         if isinstance(data, Mapping):
-            return self._predict_batch(data, params, state, "predict")
+            return self._predict_batch(data, given, "predict", widen=widen)
         if isinstance(data, np.ndarray | jax.Array) or not isinstance(data, Iterable):
-            fields = ", ".join(f"{name}=..." for name in self._parts.forward_fields())
+            fields = ", ".join(f"{name}=..." for name in self._plan.forward_fields)
             raise RoutingError(
                 f"predict takes a batch (a mapping of fields) or an iterable of batches, not {type(data).__name__}",
                 fix=f"predict(dict({fields}))",
             )
-        return (self._predict_batch(batch, params, state, f"predict, batch {i}") for i, batch in enumerate(data))
+        return (self._predict_batch(batch, given, f"predict, batch {i}", widen=widen) for i, batch in enumerate(data))
 
-    def _predict_batch(self, batch: Mapping[str, Any], params: Any, state: Any, where: str) -> Any:
-        parts = self._parts
+    def _predict_batch(self, batch: Mapping[str, Any], given: _Given, where: str, *, widen: bool) -> Any:
+        placement = self._plan.placement
         if not isinstance(batch, Mapping):
             raise DataError(
                 f"a batch is a {type(batch).__name__}, not a mapping", where=where, fix="yield a mapping of fields"
@@ -147,23 +153,23 @@ class Evaluator:
         odd = next((name for name in batch if not isinstance(name, str)), None)
         if odd is not None:
             raise DataError(f"a field of the batch is named {odd!r:.60}", where=where, fix="name every field by text")
-        parts.route_for_prediction(batch)
-        routed = prediction_batch(batch, parts.forward_fields(), trained_dtypes(parts), where)
+        routing = self._routed_for(batch)
+        routed = prediction_batch(batch, routing.fields_for("forward"), self._plan.data.dtypes, where)
         real = batch_length(routed)
-        width = parts.prediction_width(real)
+        width = self._prediction_width(real, widen)
         if real > width:
             raise DataError(
                 f"a batch of {real} samples is wider than the compiled size {width}",
                 where=where,
                 fix=f"predict in batches of at most {width}",
             )
-        device_batch = parts.placement.put_batch(pad_batch(routed, width))
+        device_batch = placement.put_batch(pad_batch(routed, width))
         try:
-            outputs = self._forward(params, state, (_signature(device_batch), device_batch), parts.device_now())
+            outputs = self._forward(given, (_signature(device_batch), device_batch))
         except NitroError:
             raise
         except Exception as error:
-            unlike = unlike_training(parts, routed)
+            unlike = unlike_training(self._plan.data.batch_fields, routed)
             if not unlike:
                 raise
             reason = exception_text(error).partition("\n")[0]
@@ -171,9 +177,29 @@ class Evaluator:
         Progress.units(1)
         return _sliced(outputs, real)
 
+    def _routed_for(self, batch: Mapping[str, Any]) -> Routing:
+        """Check that the batch has what `forward` needs; without any split this is where routing is resolved."""
+        if self._routing is None:
+            self._routing = resolve_routing(self._plan.settings.hooks, tuple(batch), traced=("forward",))
+        else:
+            self._routing.signatures["forward"].fields_for(tuple(batch), "the batch to predict")
+        return self._routing
+
+    def _prediction_width(self, real: int, widen: bool) -> int:
+        """The compiled batch size: that of the splits, or of the first batch ever predicted."""
+        if self._width is not None:
+            return self._width
+        splits = self._plan.splits
+        sizes = [split.batch_size for name, split in splits.items() if name != "train"]
+        sizes = sizes or [split.batch_size for split in splits.values()]
+        width = max(sizes) if sizes else self._plan.placement.width(real)
+        if widen:
+            self._width = width
+        return width
+
     def _split(self, name: str) -> Split:
         """The split, with whole batches in every process."""
-        splits = self._parts.splits
+        splits = self._plan.splits
         if not isinstance(name, str) or name not in splits:
             held = ", ".join(sorted(splits)) or "none"
             raise NotFoundError(
@@ -182,7 +208,7 @@ class Evaluator:
         return splits[name].whole()
 
     def _prepare(self, width: int) -> Callable[[int, Mapping[str, np.ndarray]], Any]:
-        placement, fields = self._parts.placement, self._parts.routing.device_fields
+        placement, fields = self._plan.placement, self._plan.hooks.routed.device_fields
 
         def prepare(index: int, batch: Mapping[str, np.ndarray]) -> Any:
             device_batch = placement.put_batch(pad_batch({k: v for k, v in batch.items() if k in fields}, width))
@@ -190,25 +216,24 @@ class Evaluator:
 
         return prepare
 
-    def _forward(self, params: Any, state: Any, prepared: Any, device: Mapping[str, Any]) -> Any:
+    def _forward(self, given: _Given, prepared: Any) -> Any:
         signature, batch = prepared
-        batch = {name: batch[name] for name in self._parts.forward_fields() if name in batch}
+        assert self._routing is not None
+        batch = {name: batch[name] for name in self._routing.fields_for("forward") if name in batch}
+        args = (given.params, given.state, batch, given.device)
         key = ("eval", signature)
         if key not in self._programs:
-            samples = {name: (array.shape[1:], array.dtype) for name, array in batch.items()}
-            check_outputs(self._parts, samples, next((len(array) for array in batch.values()), 1))
-            function = build_forward(self._plan())
-            self._programs[key] = self._compile("eval", function, (params, state, batch, dict(device)))
-        return self._programs[key](params, state, batch, dict(device))
+            plan = self._plan.evaluated(self._routing)
+            if not self._outputs_checked:
+                samples = {name: (array.shape[1:], array.dtype) for name, array in batch.items()}
+                size = next((len(array) for array in batch.values()), 1)
+                check_outputs(plan, given.params, given.state, given.device, samples, size)
+                self._outputs_checked = True
+            self._programs[key] = self._compiler.compile("eval", build_forward(plan), args)
+        return self._programs[key](*args)
 
     def _on_device(
-        self,
-        accumulators: _Accumulators,
-        outputs: Any,
-        prepared: Any,
-        device: Mapping[str, Any],
-        real: int,
-        width: int,
+        self, accumulators: _Accumulators, outputs: Any, prepared: Any, given: _Given, real: int, width: int
     ) -> tuple[Any, Any]:
         """Device metrics and the evaluation loss of one batch, on its real samples only."""
         signature, batch = prepared
@@ -218,35 +243,44 @@ class Evaluator:
         for slot, (hook, build) in enumerate(builders):
             if hook not in accumulators.on_device:
                 continue
-            fields = self._parts.routing.fields_for(hook)
-            used = {name: batch[name] for name in fields if name in batch}
+            fields = self._plan.hooks.routed.fields_for(hook)
+            args = (outputs, {name: batch[name] for name in fields if name in batch}, given.device)
             key = (hook, signature, cut)
             if key not in self._programs:
                 purpose = "metrics" if hook == "metrics" else "eval loss"
-                self._programs[key] = self._compile(purpose, build(self._plan(), cut), (outputs, used, dict(device)))
-            found[slot] = self._programs[key](outputs, used, dict(device))
+                self._programs[key] = self._compiler.compile(purpose, build(self._plan.evaluated(), cut), args)
+            found[slot] = self._programs[key](*args)
         return found[0], found[1]
 
-    def _plan(self) -> EvalPlan:
-        parts = self._parts
-        return EvalPlan(parts.experiment, parts.routing, parts.model, parts.placement.layout)
+
+class _Given(NamedTuple):
+    """What evaluation programs are called with beside a batch."""
+
+    params: Any
+    state: Any
+    device: dict[str, Any]
+
+    @classmethod
+    def of(cls, plan: Plan, run: RunState) -> _Given:
+        """The parameters that evaluation reads, the layer state, the Device fields."""
+        return cls(eval_params(plan.experiment, run.train), run.train.state, dict(run.device_now()))
 
 
 class _Accumulators:
     """What one pass collects: the experiment's metrics and, beside or instead of them, the loss."""
 
-    def __init__(self, parts: Parts, split: Split) -> None:
-        self._parts = parts
+    def __init__(self, plan: Plan, split: Split) -> None:
+        self._routing = plan.hooks.routed
         self._split = split
-        e = parts.experiment
-        self._custom = parts.routing.table.has("metrics")
+        e = plan.experiment
+        self._custom = self._routing.table.has("metrics")
         self._metrics = SplitAccumulator("metrics", split.name)
         self._losses = SplitAccumulator("loss", split.name)
         on_device: set[str] = set()
-        if self._custom and parts.residency["metrics"] == "device":
+        if self._custom and plan.hooks.residency["metrics"] == "device":
             on_device.add("metrics")
         if not self._custom or e.eval_loss:
-            signature = parts.routing.signatures.get("loss")
+            signature = self._routing.signatures.get("loss")
             if signature is not None and not signature.lacking(split.fields):
                 on_device.add("loss")
         self.on_device = frozenset(on_device)
@@ -260,7 +294,7 @@ class _Accumulators:
             if device_metrics is not None:
                 values = jax.tree.map(np.asarray, device_metrics)
             else:
-                values = self._parts.routing.call(view, "metrics", _sliced(outputs, real), batch=host)
+                values = self._routing.call(view, "metrics", _sliced(outputs, real), batch=host)
             self._metrics.add(values, batch=index, samples=real)
         if loss is not None:
             # The loss of a batch counts for its rows, or that of a short last batch would weigh more.
@@ -270,7 +304,7 @@ class _Accumulators:
         """The reported values under flat names: finalized metrics, and the losses of the split."""
         losses = self._losses.result() if self._losses else {}
         combined = self._metrics.result() if self._custom else losses
-        returned = self._parts.routing.table.call(view, "finalize_metrics", combined, self._split.name)
+        returned = self._routing.table.call(view, "finalize_metrics", combined, self._split.name)
         if not isinstance(returned, Mapping):
             raise HookError(
                 f"`finalize_metrics` returned {type(returned).__name__}", fix="return a mapping of names to values"

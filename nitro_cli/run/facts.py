@@ -19,7 +19,7 @@ from nitro_cli.run.snapshot import named_leaves, share_of
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import ArrayPieces, RecordMeta
     from nitro_cli.programs import Program, TrainState
-    from nitro_cli.run.parts import Parts
+    from nitro_cli.run.plan import Plan
 
 __all__ = [
     "derived_values",
@@ -89,12 +89,12 @@ def fields_by_kind(e: Experiment, *, exported: bool = False) -> dict[str, dict[s
     return fields
 
 
-def logged_parameters(parts: Parts) -> dict[str, Any]:
+def logged_parameters(plan: Plan) -> dict[str, Any]:
     """The hyperparameters of a run, flat, for `log_params`: fields, knobs, and how each split is fed."""
-    e = parts.experiment
+    e, preset = plan.experiment, plan.settings.resolved.preset
     logged: dict[str, Any] = {"experiment": type(e).__name__}
-    if parts.preset is not None:
-        logged["preset"] = parts.preset
+    if preset is not None:
+        logged["preset"] = preset
     for name, meta in config_metadata(type(e)).items():
         if meta.private:
             continue
@@ -102,13 +102,13 @@ def logged_parameters(parts: Parts) -> dict[str, Any]:
         if name in KNOBS or not isinstance(value, Mapping):
             logged[name] = value
     logged |= {leaf.path: described(leaf.value) for leaf in part_fields(e)}
-    logged["seed"] = parts.seed
-    logged["total_steps"] = parts.total_steps
-    for name, split in parts.splits.items():
-        plan = split.prefetch
-        fed = "resident" if split.resident is not None and parts.placement.count == 1 else plan.path
-        logged[f"prefetch_{name}"] = f"{fed}, {plan.workers} workers, {plan.device_batches} staged, " + (
-            "ordered" if plan.ordered else "unordered"
+    logged["seed"] = plan.settings.seed
+    logged["total_steps"] = plan.optim.total_steps
+    for name, split in plan.splits.items():
+        prefetch = split.prefetch
+        fed = "resident" if split.resident is not None and plan.placement.count == 1 else prefetch.path
+        logged[f"prefetch_{name}"] = f"{fed}, {prefetch.workers} workers, {prefetch.device_batches} staged, " + (
+            "ordered" if prefetch.ordered else "unordered"
         )
     return logged
 
@@ -151,19 +151,19 @@ def _plain(value: Any) -> Any:
         return value  # the record names what has no form of its own
 
 
-def record_leaves(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, Any]:
+def record_leaves(train: TrainState, derived: Mapping[str, Any]) -> dict[str, Any]:
     """Everything a checkpoint holds as arrays, where it lies."""
     leaves = {
-        **named_leaves("params", carry.params),
-        **named_leaves("state", carry.state),
-        **named_leaves("opt", carry.opt),
+        **named_leaves("params", train.params),
+        **named_leaves("state", train.state),
+        **named_leaves("opt", train.opt),
     }
-    if carry.ema is not None:
-        leaves |= named_leaves("ema", carry.ema)
+    if train.ema is not None:
+        leaves |= named_leaves("ema", train.ema)
     arrays = {name: np.asarray(value) for name, value in derived.items() if _is_array(value)}
     return leaves | {f"extra/derived/{name}": value for name, value in arrays.items()}
 
 
-def record_arrays(carry: TrainState, derived: Mapping[str, Any]) -> dict[str, np.ndarray | ArrayPieces]:
+def record_arrays(train: TrainState, derived: Mapping[str, Any]) -> dict[str, np.ndarray | ArrayPieces]:
     """This process's share of a checkpoint, copied to the host: the step loop pays for this copy and no more."""
-    return share_of(record_leaves(carry, derived))
+    return share_of(record_leaves(train, derived))

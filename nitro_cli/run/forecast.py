@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,15 +17,14 @@ from nitro_cli.distributed import watched
 from nitro_cli.experiment import Checkpointer, Experiment
 from nitro_cli.programs import CacheStats, Program, cache_stats
 from nitro_cli.registry import Resolved
+from nitro_cli.run.facts import record_leaves
 from nitro_cli.run.handle import Nitro
-from nitro_cli.run.loop import TrainLoop
+from nitro_cli.run.plan import Plan
 from nitro_cli.run.rehearsal import rehearse_validation
 from nitro_cli.run.report import SetupReport
-from nitro_cli.run.step_plan import step_plan
+from nitro_cli.run.state import RunState, eval_params
+from nitro_cli.run.stepping import Stepper
 from nitro_cli.tracking import open_logger
-
-if TYPE_CHECKING:
-    from nitro_cli.run.training import TrainingSession
 
 __all__ = ["DiskNeed", "DryRun", "ProgramUse", "dry_run"]
 
@@ -114,13 +114,6 @@ class DryRun:
         return {**plain, "programs": programs, "disk": disk, "report": self.report.as_json()}
 
 
-class _NoSession:
-    """Stands where a training session would: no run is there to be told of anything."""
-
-    def note_train_shape(self, *told: object) -> None:
-        """Nobody wants to know."""
-
-
 def dry_run(e: Experiment | Resolved, **keywords: Any) -> DryRun:
     """Resolve, build and compile what `train(e, **keywords)` would, and say what it comes to.
 
@@ -139,35 +132,34 @@ def dry_run(e: Experiment | Resolved, **keywords: Any) -> DryRun:
         nitro = Nitro(e, **keywords)
     try:
         nitro.check_trainable()
-        parts = nitro.parts
+        plan, run = nitro.plan, nitro.run_state
         # Opening a logger writes nothing, and misses what is not installed.
-        open_logger(parts.experiment.logger, nitro.run_dir / "dry-run" / "metrics.jsonl")
-        disk = _disk_need(nitro)
+        open_logger(plan.experiment.logger, nitro.run_dir / "dry-run" / "metrics.jsonl")
+        disk = _disk_need(plan, run)
         with watched():
-            loop = TrainLoop(nitro, cast("TrainingSession", _NoSession()), step_plan(parts))
-            train = loop.prepare()
-            rehearse_validation(nitro)
+            stepper = Stepper(plan, nitro.compiler, run.position.steps_per_dispatch)
+            train = stepper.first_program(run)
+            rehearse_validation(plan, run, nitro.evaluator)
     finally:
         nitro.release()
     leaves = jax.tree.leaves(nitro.params)
-    split = parts.splits["train"]
     return DryRun(
         resolved=nitro.resolved,
-        report=parts.report,
+        report=plan.report,
         parameters=sum(int(np.prod(leaf.shape)) for leaf in leaves),
         parameter_bytes=sum(leaf.nbytes for leaf in leaves),
-        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(nitro.carry)),
+        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(run.train)),
         step=nitro.step,
-        total_steps=parts.total_steps,
-        steps_per_epoch=split.batches // parts.experiment.accum,
+        total_steps=plan.optim.total_steps,
+        steps_per_epoch=plan.splits["train"].batches // plan.experiment.accum,
         flops_per_step=train.cost.flops,
-        peak_bytes=_peak_bytes(nitro, train, loop.inputs),
+        peak_bytes=_peak_bytes(plan, run, train, stepper.inputs, nitro.programs.get("eval")),
         programs=_uses(before, cache_stats(), nitro.programs),
         disk=disk,
     )
 
 
-def _uses(before: CacheStats, after: CacheStats, programs: dict[str, Program]) -> tuple[ProgramUse, ...]:
+def _uses(before: CacheStats, after: CacheStats, programs: Mapping[str, Program]) -> tuple[ProgramUse, ...]:
     uses = []
     for name, now in after.by_name.items():
         then = before.by_name.get(name, type(now)())
@@ -182,20 +174,20 @@ def _uses(before: CacheStats, after: CacheStats, programs: dict[str, Program]) -
     return tuple(uses)
 
 
-def _peak_bytes(nitro: Nitro, train: Program, inputs: dict[str, Any]) -> int | None:
+def _peak_bytes(
+    plan: Plan, run: RunState, train: Program, inputs: dict[str, Any], forward: Program | None
+) -> int | None:
     """The most that any program needs, beside what is on the device while it runs and is not among its arguments."""
     if train.cost.peak_bytes is None:
         return None
-    parts = nitro.parts
-    split = parts.splits["train"]
+    split = plan.splits["train"]
     staged = 0
     if "arrays" not in inputs:
-        batch = sum(v.nbytes for k, v in split.example.items() if k in parts.routing.device_fields)
-        staged = split.prefetch.device_batches * batch // parts.placement.count
-    held = _on_first_device((nitro.carry, inputs))
+        batch = sum(v.nbytes for k, v in split.example.items() if k in plan.hooks.routed.device_fields)
+        staged = split.prefetch.device_batches * batch // plan.placement.count
+    held = _on_first_device((run.train, inputs))
     needs = [train.cost.peak_bytes + staged]
-    arguments = _on_first_device((nitro.eval_params(), nitro.carry.state))
-    forward = nitro.programs.get("eval")
+    arguments = _on_first_device((eval_params(plan.experiment, run.train), run.train.state))
     if forward is not None and forward.cost.peak_bytes is not None:
         needs.append(forward.cost.peak_bytes + held - arguments)
     return max(needs)
@@ -210,26 +202,22 @@ def _on_first_device(tree: Any) -> int:
     return total
 
 
-def _disk_need(nitro: Nitro) -> DiskNeed | None:
+def _disk_need(plan: Plan, run: RunState) -> DiskNeed | None:
     """What retention will need.
 
     Raises:
         StorageError: the disk is too small, as at the start of a run.
     """
-    parts = nitro.parts
-    e = parts.experiment
+    e, run_dir = plan.experiment, plan.settings.run_dir
     if e.checkpointer is None:
         return None
-    carry = nitro.carry
-    held = jax.tree.leaves((carry.params, carry.state, carry.opt, carry.ema))
-    held += [np.asarray(value) for value in parts.derived.values() if hasattr(value, "dtype")]
-    each = record_bytes({str(index): leaf for index, leaf in enumerate(held)})
+    each = record_bytes(record_leaves(run.train, plan.settings.derived))
     count = need = None
     if isinstance(e.checkpointer, Checkpointer):
-        retention = Retention.of(e.checkpointer, *(parts.selection or (None, None)))
-        check_disk(nitro.run_dir, retention, each, e.max_epochs)
+        retention = Retention.of(e.checkpointer, *(plan.settings.selection or (None, None)))
+        check_disk(run_dir, retention, each, e.max_epochs)
         count, need = retention.capacity(e.max_epochs), disk_need(retention, each, e.max_epochs)
-    place = nitro.run_dir.absolute()
+    place = run_dir.absolute()
     while not os.path.exists(place) and place != place.parent:
         place = place.parent
-    return DiskNeed(nitro.run_dir, each, count, need, shutil.disk_usage(place).free)
+    return DiskNeed(run_dir, each, count, need, shutil.disk_usage(place).free)

@@ -15,26 +15,27 @@ from nitro_cli.checkpoints import check_run_dir_name
 from nitro_cli.data import release_splits
 from nitro_cli.distributed import main_first, watched
 from nitro_cli.errors import ConfigError, IncompatibleError, warn
-from nitro_cli.experiment import Experiment, own_store, selection_of
+from nitro_cli.experiment import Experiment
 from nitro_cli.metrics import History
-from nitro_cli.programs import Program, TrainState, check_compile_options, compile_program, setup_cache
+from nitro_cli.programs import Program, TrainState, setup_cache
 from nitro_cli.registry import Resolved, from_preset, relative_source, resolved_of
 from nitro_cli.run.call_words import CALL_WORDS, check_knobs, told_to
-from nitro_cli.run.carry import initial_carry
-from nitro_cli.run.device_fields import checked_values, device_field, no_attribute
+from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.device_fields import no_attribute
 from nitro_cli.run.evaluation import Evaluator
-from nitro_cli.run.handle_text import handle_html, handle_line, handle_rich, handle_text
+from nitro_cli.run.handle_text import facts_html, facts_line, facts_rich, facts_text, handle_facts
+from nitro_cli.run.live_source import named_source
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.redefinition import CodeSnapshot
 from nitro_cli.run.rendering import render
 from nitro_cli.run.report import SetupReport
-from nitro_cli.run.restore import load_source
 from nitro_cli.run.run_rules import restored_at_the_end
-from nitro_cli.run.setup import build_parts
+from nitro_cli.run.setup import set_up
 from nitro_cli.run.start import Start
+from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.run.stopping import StopRequest
-from nitro_cli.run.training import TrainingSession
+from nitro_cli.run.training import Training
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -74,8 +75,8 @@ class Nitro:
         ConfigError: the configuration, data, schedules or optimizer do not fit together.
         NotFoundError, IncompatibleError, IntegrityError: the checkpoint named cannot be used.
 
-    Everything is resolved here; a later edit of a hook changes nothing on this handle. `carry` is the whole training
-    state, `carry.opt` the optimizer's: like `params`, its arrays are deleted by the next `train()`.
+    Everything is resolved here; a later edit of a hook changes nothing on this handle. `train_state` is the whole
+    training state, `train_state.opt` the optimizer's: like `params`, its arrays are deleted by the next `train()`.
     """
 
     _built = False
@@ -100,56 +101,46 @@ class Nitro:
         check_knobs(knobs)
         tell = told_to(run_ref)
         setup_cache()
-        self._given = _resolved(e, schedules, preset)
-        resolved = self._given.with_values(knobs) if knobs else self._given
+        given = _resolved(e, schedules, preset)
+        resolved = given.with_values(knobs) if knobs else given
         configured = resolved.experiment
-        self.compile_options = check_compile_options(compile_options)
-        self.import_path = relative_source(resolved.cls)
-        self.run_dir = Path(configured.run_dir or Path("runs") / resolved.class_name)
-        check_run_dir_name(Path.cwd(), self.run_dir)
-        self.history = History(title=resolved.class_name)
-        self.metrics: dict[str, Any] = {}
-        self.stop_reason: str | None = None
-        self.state_saved = False
+        self.phases = PhaseState(self._phase_facts)
+        self.compiler = Compiler(self.phases, compile_options)
         self.stop = StopRequest()
-        self.phases = PhaseState()
-        self.programs: dict[str, Program] = {}
-        self._session: TrainingSession | None = None
+        self.stop_reason: str | None = None
+        self._restore_best = restored_at_the_end(restore_best)
+        self._title = resolved.class_name
+        self._training: Training | None = None
         self._sealed: str | None = None
+        self._metrics: dict[str, Any] = {}
         self._released = False
-        self._evaluated: dict[str, Any] | None = None  # until the monitors were told
         self._code = CodeSnapshot(configured)
+        run_dir = Path(configured.run_dir or Path("runs") / resolved.class_name)
+        check_run_dir_name(Path.cwd(), run_dir)
         with watched(), main_first():
-            source = load_source(
-                weights,
-                resume,
-                root=self.run_dir,
-                selection=selection_of(configured),
-                store=own_store(configured.checkpointer),
-                load_ema=load_ema,
-            )
-        self.start = Start(
+            source = named_source(weights, resume, configured, run_dir, load_ema=load_ema)
+        start = Start(
+            given,
+            run_dir,
+            relative_source(resolved.cls),
             data=data,
             source=source,
             w0=w0,
             restore_optimizer=restore_optimizer,
-            restore_best=restored_at_the_end(restore_best),
+            restore_best=self._restore_best,
             load_ema=load_ema,
-            compile_options=self.compile_options,
         )
         with self._setting_up():
-            self.parts = build_parts(resolved, self.start, _setup_step, self._compiling)
-            self.carry: TrainState = initial_carry(self.parts, self.start, self.compile)
-        self.history.monitor = self.parts.selection
-        self.evaluator = Evaluator(self.parts, self.compile)
+            self.plan, self._first_state = set_up(resolved, start, self.compiler)
+        self.evaluator = Evaluator(self.plan, self.compiler)
+        self.loads_ema = load_ema
         self.checkpoint_source: str | None = source.text if source is not None else None
         self._built = True
         tell(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Every step sets `carry`: what is there comes first.
         if name not in self.__dict__ and self._built and not name.startswith("_"):
-            raise no_attribute(type(self), self.parts, name)
+            raise no_attribute(type(self), self.plan.experiment, name)
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -167,9 +158,30 @@ class Nitro:
     # What the handle holds
 
     @property
+    def run_state(self) -> RunState:
+        """Where the run stands; its arrays are given to the next step that is trained."""
+        return self._training.state if self._training is not None else self._first_state
+
+    @run_state.setter
+    def run_state(self, state: RunState) -> None:
+        if self._training is not None:
+            self._training.state = state
+        else:
+            self._first_state = state
+
+    @property
+    def train_state(self) -> TrainState:
+        """Parameters, layer state, optimizer state, average and counters, on the device."""
+        return self.run_state.train
+
+    @train_state.setter
+    def train_state(self, train: TrainState) -> None:
+        self.run_state = self.run_state._replace(train=train)
+
+    @property
     def experiment(self) -> Experiment:
         """The experiment with this run's knobs and the derived values; Device fields as host arrays."""
-        return self.parts.host_view()
+        return self.run_state.host_view()
 
     @property
     def resolved(self) -> Resolved:
@@ -177,13 +189,17 @@ class Nitro:
 
         A `max_time` given to this handle alone is not in it.
         """
-        resolved = self.parts.resolved
-        return resolved.taking("max_time", self._given)
+        return self.plan.settings.recorded
+
+    @property
+    def run_dir(self) -> Path:
+        """Where its runs lie."""
+        return self.plan.settings.run_dir
 
     @property
     def data(self) -> dict[str, Any]:
         """The named sources, as `build_data` or `data=` gave them; `train()` releases them at its end."""
-        return dict(self.parts.sources)
+        return dict(self.plan.data.sources)
 
     @property
     def params(self) -> Any:
@@ -192,37 +208,52 @@ class Nitro:
         They are the training state itself: the next `train()` gives their memory to the new ones and leaves these
         deleted. `jax.tree.map(np.array, handle.params)` is a copy to keep.
         """
-        return self.carry.params
+        return self.train_state.params
 
     @property
     def state(self) -> Any:
         """The layer state (running statistics and the like), until the next `train()`; copied as `params` are."""
-        return self.carry.state
+        return self.train_state.state
 
     @property
     def ema(self) -> Any:
         """The parameters' moving average, float32 or wider, or None; until `train()`, copied as `params` are."""
-        return self.carry.ema
+        return self.train_state.ema
 
     @property
     def step(self) -> int:
         """Optimizer steps taken."""
-        return self.parts.step
+        return self.run_state.position.step
 
     @property
     def epoch(self) -> int:
         """The epoch in progress or just ended; 0 before the first."""
-        return self.parts.epoch
+        return self.run_state.position.epoch
+
+    @property
+    def history(self) -> History:
+        """One row per trained epoch."""
+        return self.run_state.history
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Metrics of the last validation while training; empty before the first."""
+        return (self._training.metrics if self._training is not None else None) or self._metrics
 
     @property
     def report(self) -> SetupReport:
         """What setup decided."""
-        return self.parts.report
+        return self.plan.report
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        """The first program of each purpose that was compiled: `train`, `eval`, `metrics`, ..."""
+        return self.compiler.programs
 
     @property
     def monitor(self) -> Any:
         """The metric the run is judged by, or None."""
-        return self.parts.monitor
+        return self.plan.settings.monitor
 
     @property
     def phase(self) -> Phase:
@@ -232,22 +263,27 @@ class Nitro:
     @property
     def logger(self) -> Any:
         """The live logger, or None before training and without logging."""
-        return self._session.logger if self._session is not None else None
+        return self._training.logger if self._training is not None else None
 
     @property
     def run_id(self) -> str | None:
         """The id of the run this handle writes, or None before the first `train()`."""
-        return self._session.run_id if self._session is not None else None
+        return self._training.run_id if self._training is not None else None
 
     @property
     def run_path(self) -> Path | None:
         """The directory of the run this handle writes, or None before the first `train()`."""
-        return self._session.run_path if self._session is not None else None
+        return self._training.run_path if self._training is not None else None
 
     @property
     def best(self) -> dict[str, Any] | None:
         """Score, metric, mode and path of the best checkpoint of this handle's run, or None."""
-        return self._session.best() if self._session is not None else None
+        return self._training.best() if self._training is not None else None
+
+    @property
+    def state_saved(self) -> bool:
+        """Whether the state that the last `train()` ended in is in a checkpoint."""
+        return self._training is not None and self._training.state_saved
 
     @property
     def stop_cause(self) -> str | None:
@@ -256,17 +292,7 @@ class Nitro:
 
     def eval_params(self) -> Any:
         """The parameters that evaluation reads: the EMA when there is one, unless `eval_weights` is `raw`."""
-        wanted = self.parts.experiment.eval_weights
-        if wanted == "ema" and self.carry.ema is None:
-            raise ConfigError('eval_weights = "ema", but the run keeps no EMA', fix='set ema, or eval_weights = "raw"')
-        if self.carry.ema is None or wanted == "raw":
-            return self.carry.params
-        # Kept in float32, read in the precision that the model is written for.
-        return jax.tree.map(
-            lambda mean, weight: mean if mean.dtype == weight.dtype else mean.astype(weight.dtype),
-            self.carry.ema,
-            self.carry.params,
-        )
+        return eval_params(self.plan.experiment, self.train_state)
 
     @property
     def restored(self) -> str | None:
@@ -274,16 +300,27 @@ class Nitro:
         return self._sealed
 
     def __str__(self) -> str:
-        return handle_text(self)
+        return facts_text(self._facts(), self.report) if self._built else repr(self)
 
     def __repr__(self) -> str:
-        return handle_line(self)
+        return facts_line(self._facts()) if self._built else f"<Nitro {self._title}, in setup>"
 
     def __rich__(self) -> Text:
-        return handle_rich(self)
+        return facts_rich(self._facts(), self.report)
 
     def _repr_html_(self) -> str:
-        return handle_html(self)
+        return facts_html(self._facts(), self.report)
+
+    def _facts(self) -> dict[str, str]:
+        return handle_facts(
+            self.plan,
+            self.run_state,
+            run_id=self.run_id,
+            restored=self._sealed,
+            doing=self.stop_reason or str(self.phase).lower(),
+            metrics=self.metrics,
+            best=self.best,
+        )
 
     # What it does
 
@@ -304,14 +341,29 @@ class Nitro:
                 "resume=(run, 'latest') to continue",
             )
         with self._working():
-            before, self.stop_reason = self._session, None
+            before, self.stop_reason = self._training, None
             if before is not None:
                 self.stop = StopRequest()
-            self._session = TrainingSession(self, before)
+                self._metrics = before.metrics
+            self._training = Training(
+                self.plan,
+                self.run_state,
+                compiler=self.compiler,
+                evaluator=self.evaluator,
+                phases=self.phases,
+                stop=self.stop,
+                before=before,
+            )
             if self.run_id is not None:
                 self.history.place = f"{self.run_dir}, run {self.run_id}"
-            self.stop_reason = self._session.run()
-            self._sealed = self._session.restore_best(self.start.restore_best)
+            try:
+                self.stop_reason = self._training.run()
+            finally:
+                # After the monitors heard how it ended: they may look at the data once more.
+                self.release()
+            self._sealed = self._training.restore_best(self._restore_best)
+            if self._sealed is not None:
+                self.checkpoint_source = self._sealed
         return self
 
     def check_trainable(self) -> None:
@@ -320,10 +372,10 @@ class Nitro:
         Raises:
             ConfigError: there is none.
         """
-        if "train" not in self.parts.splits:
+        if "train" not in self.plan.splits:
             raise ConfigError(
                 "there is nothing to train on",
-                why=f"the splits are: {', '.join(self.parts.splits) or 'none'}",
+                why=f"the splits are: {', '.join(self.plan.splits) or 'none'}",
                 fix="return a `train` split from build_data, or pass data=",
             )
 
@@ -341,10 +393,10 @@ class Nitro:
             return self._evaluate(split)
 
     def _evaluate(self, split: str) -> dict[str, Any]:
-        self.set_phase(Phase(PhaseName.EVALUATING))
-        metrics = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, epoch=self.epoch)
-        self._evaluated = metrics
-        self.set_phase(Phase(PhaseName.IDLE))
+        self.phases.set(Phase(PhaseName.EVALUATING))
+        metrics = self.evaluator.evaluate(split, self.run_state)
+        self.phases.evaluated(metrics)
+        self.phases.set(Phase(PhaseName.IDLE))
         return metrics
 
     def predict(self, data: Any) -> Any:
@@ -354,15 +406,7 @@ class Nitro:
             data: a mapping of the fields that `forward` takes, batch first; or an iterable of such.
         """
         self._tell_redefined()
-        return self.evaluator.predict(data, self.eval_params(), self.carry.state)
-
-    def evaluate_in_training(self, split: str) -> dict[str, Any]:
-        """One validation pass of the training loop."""
-        self.set_phase(Phase(PhaseName.EVALUATING))
-        words: dict[str, Any] = {"stop": self.stop, "epoch": self.epoch}
-        metrics = self.evaluator.evaluate(split, self.eval_params(), self.carry.state, **words)
-        self._evaluated = metrics
-        return metrics
+        return self.evaluator.predict(data, self.run_state)
 
     def render(
         self,
@@ -387,7 +431,8 @@ class Nitro:
         Returns:
             The paths written, in order.
         """
-        return render(self, batch, split=split, batches=batches, predictions=predictions, out_dir=out_dir, tag=tag)
+        predict = self.predict if predictions else None
+        return render(self.plan, self.run_state, predict, batch, split=split, batches=batches, out_dir=out_dir, tag=tag)
 
     def export(self, backend: Any = "bundle", **words: Any) -> Path:
         """Write a servable artefact and return its path; see `nitro_cli.export.export` for the words."""
@@ -406,16 +451,13 @@ class Nitro:
             ConfigError: the field is not a Device field, is scheduled, or refuses the value as the experiment's
                 construction would; or the value has another dtype or shape.
         """
-        ready = checked_values(self.parts, values)
-        self.parts.device = {**self.parts.device, **self.parts.placement.put(ready)}
-        if self._session is not None:
-            self._session.device_changed()
+        self.run_state.device.set(values)
         return self
 
     def device_value(self, name: str) -> Any:
         """The current value of a Device field, as a host array or number."""
-        device_field(self.parts, name)
-        value = np.asarray(self.parts.device_now()[name])
+        self.run_state.device.check_name(name)
+        value = np.asarray(self.run_state.device_now()[name])
         return value.item() if value.ndim == 0 else value
 
     def request_stop(self, cause: str = "request") -> None:
@@ -426,52 +468,22 @@ class Nitro:
         """Let the data sources close what they hold open; once per handle, done by `train()` at its end."""
         if not self._released:
             self._released = True
-            release_splits(self.parts.splits)
+            release_splits(self.plan.splits)
 
     def register_phase_monitor(self, monitor: Any) -> MonitorHandle:
         """Call `monitor(phase, step, epoch, info)` on this handle's phase transitions."""
         return self.phases.register(monitor)
-
-    # What the parts of a run share
-
-    def set_phase(self, phase: Phase, **info: Any) -> None:
-        """Record a phase and tell the monitors; leaving `Evaluating` they are given its metrics."""
-        parts = getattr(self, "parts", None)
-        at = (parts.step, parts.epoch) if parts is not None and parts.epoch else (None, None)
-        extra = {k: v for k, v in info.items() if v is not None}
-        if phase.name not in (PhaseName.EVALUATING, PhaseName.COMPILING) and self._evaluated is not None:
-            extra["metrics"], self._evaluated = self._evaluated, None
-        facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0, **extra}
-        self.phases.set(phase, step=at[0], epoch=at[1], info=facts)
-
-    def compile(
-        self, purpose: str, function: Any, args: tuple[Any, ...], *, donate_argnums: tuple[int, ...] = ()
-    ) -> Program:
-        """Compile one program through the cache, under the phase `Compiling`; its cost joins the run's record."""
-        before = self.phase
-        with Progress.phase(f"compiling {purpose}"):
-            program = compile_program(
-                purpose,
-                function,
-                args,
-                donate_argnums=donate_argnums,
-                options=self.compile_options,
-                on_compile=self._compiling,
-            )
-        if self.phase.name is PhaseName.COMPILING:
-            self.set_phase(before)
-        self.programs.setdefault(purpose, program)
-        if self._session is not None:
-            self._session.note_compiled(purpose)
-        return program
 
     def _tell_redefined(self) -> None:
         report = self._code.report()
         if report is not None:
             warn(report)
 
-    def _compiling(self, purpose: str) -> None:
-        self.set_phase(Phase(PhaseName.COMPILING, purpose))
+    def _phase_facts(self) -> tuple[int | None, int | None, Mapping[str, Any]]:
+        facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0}
+        if not self._built or not self.epoch:
+            return None, None, facts
+        return self.step, self.epoch, facts
 
     @contextlib.contextmanager
     def _setting_up(self) -> Iterator[None]:
@@ -485,15 +497,13 @@ class Nitro:
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
         """An entry point: announces its start, and that the process is idle again when it is over."""
-        at = {"step": self.step or None, "epoch": self.epoch or None}
-        facts = {"nitro": self, "logger": self.logger, "is_main": jax.process_index() == 0}
         self._tell_redefined()
-        self.phases.publish(Phase(PhaseName.STARTING), **at, info=facts)
+        self.phases.publish(Phase(PhaseName.STARTING))
         try:
             with watched():
                 yield
         finally:
-            self.phases.publish(Phase(PhaseName.IDLE), **at, info=facts)
+            self.phases.publish(Phase(PhaseName.IDLE))
 
 
 def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, preset: str | None) -> Resolved:
@@ -501,12 +511,6 @@ def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, pre
     if preset is not None:
         resolved = replace(resolved, preset=preset)
     return resolved if schedules is None else resolved.with_schedules(schedules, preset)
-
-
-@contextlib.contextmanager
-def _setup_step(name: str) -> Iterator[None]:
-    with Progress.phase(name):
-        yield
 
 
 def train(e: Experiment | Resolved, **keywords: Any) -> Nitro:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
+from nitro_cli.data import Split
 from nitro_cli.errors import HookError
 from nitro_cli.programs import EvalPlan, build_forward, fresh_trace
-
-if TYPE_CHECKING:
-    from nitro_cli.run.parts import Parts
 
 __all__ = ["check_evaluated_outputs", "check_outputs"]
 
@@ -20,36 +18,50 @@ FACTOR = 3
 batch by chance, and a model may want a divisible size."""
 
 
-def check_evaluated_outputs(parts: Parts) -> None:
+def check_evaluated_outputs(
+    plan: EvalPlan, splits: Mapping[str, Split], params: Any, state: Any, device: Mapping[str, Any]
+) -> None:
     """Refuse, where a split will be evaluated, a `forward` whose outputs do not grow with the batch.
 
     What is only trained may return what it likes: nothing of it is sliced.
 
+    Args:
+        plan: of the evaluation programs.
+        splits: by name.
+        params, state, device: what the model is called with.
+
     Raises:
         HookError: an output's first axis is not the batch.
     """
-    split = next((split for name, split in parts.splits.items() if name != "train"), None)
+    split = next((split for name, split in splits.items() if name != "train"), None)
     if split is not None:
-        samples = {name: split.fields[name] for name in parts.forward_fields() if name in split.fields}
-        check_outputs(parts, {name: (spec.shape, spec.dtype) for name, spec in samples.items()}, split.batch_size)
+        taken = [name for name in plan.routing.fields_for("forward") if name in split.fields]
+        samples = {name: (split.fields[name].shape, split.fields[name].dtype) for name in taken}
+        check_outputs(plan, params, state, device, samples, split.batch_size)
 
 
-def check_outputs(parts: Parts, samples: Mapping[str, tuple[tuple[int, ...], Any]], size: int) -> None:
-    """Refuse a `forward` whose outputs do not grow with the batch; once per handle.
+def check_outputs(
+    plan: EvalPlan,
+    params: Any,
+    state: Any,
+    device: Mapping[str, Any],
+    samples: Mapping[str, tuple[tuple[int, ...], Any]],
+    size: int,
+) -> None:
+    """Refuse a `forward` whose outputs do not grow with the batch.
 
     Outputs are padded and sliced along their first axis, so one that is not the batch would lose rows in silence.
 
     Args:
-        parts: of the handle.
+        plan: of the evaluation programs.
+        params, state, device: what the model is called with.
         samples: shape and dtype of one sample of each field that `forward` takes.
         size: the batch size that will be used.
 
     Raises:
         HookError: an output's first axis is not the batch.
     """
-    if parts.outputs_checked:
-        return
-    function = build_forward(EvalPlan(parts.experiment, parts.routing, parts.model))
+    function = build_forward(EvalPlan(plan.experiment, plan.routing, plan.model))
 
     def trace(rows: int) -> None:
         batch = {
@@ -58,7 +70,7 @@ def check_outputs(parts: Parts, samples: Mapping[str, tuple[tuple[int, ...], Any
         }
         # A new function object, since JAX keeps traces by it.
         with fresh_trace():
-            jax.eval_shape(lambda *args: function(*args), parts.params, parts.state, batch, dict(parts.device))
+            jax.eval_shape(lambda *args: function(*args), params, state, batch, dict(device))
 
     try:
         trace(FACTOR * size)
@@ -66,4 +78,3 @@ def check_outputs(parts: Parts, samples: Mapping[str, tuple[tuple[int, ...], Any
         raise
     except Exception:  # the model may be made for one size alone, and is traced at that; its own errors show there
         trace(size)
-    parts.outputs_checked = True

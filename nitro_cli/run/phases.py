@@ -89,11 +89,18 @@ def unregister_phase_monitor(handle: MonitorHandle) -> None:
 
 
 class PhaseState:
-    """The current phase of one handle, and those who want to know."""
+    """The current phase of one handle, and those who want to know.
 
-    def __init__(self) -> None:
+    Args:
+        facts: asked at every transition: the step and the epoch, None before the first epoch begins, and the `info` of
+            the monitors.
+    """
+
+    def __init__(self, facts: Callable[[], tuple[int | None, int | None, Mapping[str, Any]]]) -> None:
         self.current = Phase(PhaseName.STARTING)
         self.monitors: list[MonitorHandle] = []
+        self._facts = facts
+        self._metrics: Mapping[str, Any] | None = None
 
     def register(self, monitor: PhaseMonitor) -> MonitorHandle:
         """Add a monitor for this handle alone."""
@@ -101,18 +108,26 @@ class PhaseState:
         self.monitors.append(handle)
         return handle
 
-    def set(self, phase: Phase, *, step: int | None, epoch: int | None, info: Mapping[str, Any]) -> None:
+    def evaluated(self, metrics: Mapping[str, Any]) -> None:
+        """The monitors are given these metrics when `Evaluating` is left."""
+        self._metrics = metrics
+
+    def set(self, phase: Phase) -> None:
         """Record `phase` and tell every monitor; the phase that already holds is no transition."""
+        extra: dict[str, Any] = {}
+        if phase.name not in (PhaseName.EVALUATING, PhaseName.COMPILING) and self._metrics is not None:
+            extra["metrics"], self._metrics = self._metrics, None
         if phase == self.current and phase.name is not PhaseName.IDLE:
             return
         self.current = phase
-        self.publish(phase, step=step, epoch=epoch, info=info)
+        self.publish(phase, **extra)
 
-    def publish(self, phase: Phase, *, step: int | None, epoch: int | None, info: Mapping[str, Any]) -> None:
+    def publish(self, phase: Phase, **extra: Any) -> None:
         """Tell every monitor without recording: how a run ended stays readable when the process goes idle."""
+        step, epoch, info = self._facts()
         for handle in [*_module_monitors, *self.monitors]:
             try:
-                handle.monitor(phase, step, epoch, info)
+                handle.monitor(phase, step, epoch, {**info, **extra})
             except Exception as error:
                 if not handle.warned:
                     handle.warned = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,27 +12,14 @@ from nitro_cli.data import FieldSpec, check_device_fields, check_device_values, 
 from nitro_cli.errors import DataError
 from nitro_cli.text import exception_text
 
-if TYPE_CHECKING:
-    from nitro_cli.run.parts import Parts
-
-__all__ = ["prediction_batch", "trained_dtypes", "unlike_training"]
+__all__ = ["prediction_batch", "unlike_training"]
 
 _KINDS = ("truth values", "integers", "real numbers", "complex numbers")
 _WIDE = (np.bool_, np.int64, np.float64, np.complex128)
 
 
-def trained_dtypes(parts: Parts) -> dict[str, np.dtype[Any]]:
-    """The dtypes of batch fields, as the splits or the record of the weights know them; nothing where neither does."""
-    recorded = parts.source.record.meta.batch_fields if parts.source is not None else {}
-    known = {name: np.dtype(field.dtype) for name, field in recorded.items()}
-    for split in parts.splits.values():
-        known |= {name: spec.dtype for name, spec in split.fields.items()}
-    return known
-
-
-def unlike_training(parts: Parts, arrays: Mapping[str, np.ndarray]) -> list[str]:
+def unlike_training(trained: Mapping[str, FieldSpec], arrays: Mapping[str, np.ndarray]) -> list[str]:
     """The fields whose samples have another shape than those of training, each told with both."""
-    trained = parts.batch_fields
     return [
         f"field `{name}` has samples of shape {array.shape[1:]}, the model was trained with {trained[name].shape}"
         for name, array in arrays.items()

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from nitro_cli.data import batch_length
 from nitro_cli.errors import ConfigError, HookError, NotFoundError, StorageError, nearest
+from nitro_cli.experiment import HookTable
+from nitro_cli.run.plan import Plan
 from nitro_cli.run.progress import Progress
+from nitro_cli.run.state import RunState
 from nitro_cli.text import user_path
-
-if TYPE_CHECKING:
-    from nitro_cli.run.handle import Nitro
 
 __all__ = ["render"]
 
 
 def render(
-    nitro: Nitro,
+    plan: Plan,
+    run: RunState,
+    predict: Callable[[Any], Any] | None,
     batch: Mapping[str, Any] | None,
     *,
     split: str,
     batches: int,
-    predictions: bool,
     out_dir: Path | str | None,
     tag: str | None,
 ) -> list[Path]:
-    """See `Nitro.render`."""
-    e = nitro.experiment
+    """See `Nitro.render`; `predict` gives the outputs of a batch, None draws without."""
+    e, hooks = run.host_view(), plan.settings.hooks
     if isinstance(batch, str):
         raise ConfigError(
             f"{batch!r} is no batch, which is what render takes first", fix=f"nitro.render(split={batch!r})"
@@ -42,7 +43,7 @@ def render(
             why="a batch is a mapping of fields, batch first",
             fix="nitro.render({'x': array}), or nitro.render(split='val')",
         )
-    if not nitro.parts.hooks.has("visualize"):
+    if not hooks.has("visualize"):
         raise ConfigError(
             f"{type(e).__name__} has no `visualize` hook",
             fix="define visualize(self, outputs, *, <fields>) and return a matplotlib figure",
@@ -50,25 +51,30 @@ def render(
     if batches < 1:
         raise ConfigError(f"batches = {batches}", why="at least one batch is rendered")
     if batch is None:
-        _check_split(nitro, split)
-    folder = user_path(out_dir) if out_dir is not None else nitro.run_dir / "viz"
+        _check_split(plan, split)
+    folder = user_path(out_dir) if out_dir is not None else plan.settings.run_dir / "viz"
     folder.mkdir(parents=True, exist_ok=True)
     if out_dir is None:
         _check_no_links(folder)
     prefix = f"{split}_" if batch is None and tag is None else (f"{tag}_" if tag else "")
-    source = _batches(nitro, split, batches, predictions) if batch is None else iter([batch])
+    source = _batches(plan, split, batches, predicted=predict is not None) if batch is None else iter([batch])
     paths: list[Path] = []
     with Progress.phase("rendering"):
         for one in source:
-            paths += _render_batch(nitro, e, one, predictions, folder, prefix, len(paths))
+            paths += _render_batch(hooks, e, one, predict, folder, prefix, len(paths))
     return paths
 
 
 def _render_batch(
-    nitro: Nitro, e: Any, batch: Mapping[str, Any], predictions: bool, folder: Path, prefix: str, first: int
+    hooks: HookTable,
+    e: Any,
+    batch: Mapping[str, Any],
+    predict: Callable[[Any], Any] | None,
+    folder: Path,
+    prefix: str,
+    first: int,
 ) -> list[Path]:
-    hooks = nitro.parts.hooks
-    outputs = nitro.predict(batch) if predictions else None
+    outputs = predict(batch) if predict is not None else None
     fields = hooks.fields("visualize").fields_for(list(batch), "the batch to render")
     paths: list[Path] = []
     for row in range(batch_length(batch)):
@@ -104,8 +110,8 @@ def _check_no_links(folder: Path) -> None:
         )
 
 
-def _check_split(nitro: Nitro, split: str) -> None:
-    splits = nitro.parts.splits
+def _check_split(plan: Plan, split: str) -> None:
+    splits = plan.splits
     if split not in splits:
         raise NotFoundError(
             f"there is no split {split!r}",
@@ -114,9 +120,9 @@ def _check_split(nitro: Nitro, split: str) -> None:
         )
 
 
-def _batches(nitro: Nitro, split: str, count: int, predictions: bool) -> Iterator[Mapping[str, Any]]:
-    fields = frozenset(nitro.parts.forward_fields()) if predictions else frozenset()
-    with nitro.parts.splits[split].whole().stream(epoch=0, seed=nitro.parts.seed, device_fields=fields) as stream:
+def _batches(plan: Plan, split: str, count: int, *, predicted: bool) -> Iterator[Mapping[str, Any]]:
+    fields = frozenset(plan.forward_fields) if predicted else frozenset()
+    with plan.splits[split].whole().stream(epoch=0, seed=plan.settings.seed, device_fields=fields) as stream:
         for item, _ in zip(stream, range(count), strict=False):
             yield item.host
 

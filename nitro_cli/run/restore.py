@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -14,9 +14,6 @@ from nitro_cli.checkpoints import (
     AverageRef,
     CheckpointRecord,
     CheckpointRef,
-    RecordedClass,
-    RecordMeta,
-    RuleStates,
     named_pair,
     resolve_resume,
     resolve_source,
@@ -24,27 +21,19 @@ from nitro_cli.checkpoints import (
     run_is_locked,
 )
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, warn
-from nitro_cli.experiment import (
-    NO_DEFAULT,
-    Experiment,
-    Monitor,
-    config_metadata,
-    content_digest,
-    graphconst_value,
-    own_store,
-)
+from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, graphconst_value
 from nitro_cli.optim import accumulator_dtype
 from nitro_cli.run.own_store import load_own
-from nitro_cli.run.snapshot import flatten, named_leaves, unflatten
+from nitro_cli.run.position import Position
+from nitro_cli.run.snapshot import named_leaves, unflatten
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import AveragedFrom, ResumeMeta
     from nitro_cli.experiment import CheckpointStore
     from nitro_cli.programs import TrainState
     from nitro_cli.run.devices import Placement
-    from nitro_cli.run.parts import Parts
 
-__all__ = ["Source", "load_source", "restore_source", "restore_tree", "with_weights"]
+__all__ = ["Source", "checksum_problem", "load_source", "position_of", "restore_tree", "restored", "with_weights"]
 
 _LOOKS = 10
 
@@ -70,12 +59,16 @@ class Source:
     ref: CheckpointRef | None = None
     run: str | None = None
     derived: Mapping[str, Any] | None = None
-    averaged_from: AveragedFrom | None = field(default=None)
+    averaged_from: AveragedFrom | None = None
 
     @property
     def resumed(self) -> ResumeMeta | None:
         """What training goes on from; None where weights alone are taken."""
         return cast("ResumeMeta", self.record.meta) if self.kind == "resume" else None
+
+    def without_arrays(self) -> Source:
+        """The same without what it takes the memory of a checkpoint to hold."""
+        return replace(self, record=replace(self.record, arrays={}))
 
 
 def load_source(
@@ -90,11 +83,11 @@ def load_source(
     """Find and read what `weights` or `resume` names; None when neither is given.
 
     Args:
-        weights, resume: the words of `Nitro`; a pair may name the run by the live handle that wrote it.
+        weights, resume: the words of `Nitro`, but for live handles.
         root: the directory of runs.
         selection: what the checkpointer ranks by, which is what `best` means; None goes by the newest score.
         store: the experiment's own checkpointer, which answers in the place of the directory.
-        load_ema: take a live handle's EMA, or average the EMAs.
+        load_ema: average the EMAs.
 
     Raises:
         ConfigError: both are given, or the form is none that is accepted.
@@ -112,13 +105,6 @@ def load_source(
     spec = resume if weights is None else weights
     if spec is None or spec is False:
         return None
-    if _is_handle(spec):
-        return _from_handle(spec, load_ema, what)
-    if isinstance(spec, tuple | list) and len(spec) == 2 and _is_handle(spec[0]):
-        # The run that the handle wrote, where and by what it wrote it.
-        handle, of = spec[0], spec[0].parts
-        spec, root = (_run_of(handle, what), spec[1]), handle.run_dir
-        selection, store = of.selection, own_store(of.experiment.checkpointer)
     auto = what == "resume" and isinstance(spec, str) and spec == "auto"
     pair = None if auto else named_pair(spec, what)
     if store is not None and (auto or pair is not None):
@@ -135,21 +121,6 @@ def load_source(
             if look == 1 or found.root is None or found.run is None or not run_is_locked(found.root / found.run):
                 raise
     raise AssertionError("unreachable")
-
-
-def _is_handle(value: Any) -> bool:
-    return hasattr(value, "carry") and hasattr(value, "parts")
-
-
-def _run_of(handle: Any, what: str) -> str:
-    if handle.run_id is None:
-        raise CheckpointNotFoundError(
-            f"the handle given in {what} has written no run",
-            where=str(handle.run_dir),
-            why="it was not trained",
-            fix="train it first; weights=handle takes what it holds in memory",
-        )
-    return str(handle.run_id)
 
 
 def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str) -> Source | None:
@@ -192,32 +163,6 @@ def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     return Source("weights", record, str(used.path), used.path, used, derived=_derived(record))
 
 
-def _from_handle(handle: Any, load_ema: bool, what: str) -> Source:
-    if what == "resume":
-        raise ConfigError(
-            "resume was given a live handle",
-            why="what is in memory is no checkpoint",
-            fix='resume=(handle, "latest") continues its run',
-        )
-    params = handle.ema if load_ema else handle.params
-    if params is None:
-        raise IncompatibleError("load_ema, but the handle given as weights has no EMA", fix="drop load_ema")
-    params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, handle.params)
-    arrays = {**flatten("params", params), **flatten("state", handle.state)}
-    e = handle.experiment
-    of = handle.parts.weights_step
-    meta = RecordMeta(
-        experiment=RecordedClass(name=type(e).__name__),
-        epoch=handle.epoch,
-        step=handle.step if of is None else of,
-        total_steps=handle.parts.total_steps,
-        rules=RuleStates(schedules=handle.parts.hyper.state()),
-        batch_fields=handle.parts.recorded_fields(),
-    )
-    text = f"the live handle of {type(e).__name__} at epoch {handle.epoch}, step {handle.step}"
-    return Source("handle", CheckpointRecord(meta=meta, arrays=arrays), text, derived=handle.parts.derived)
-
-
 def _derived(record: CheckpointRecord) -> dict[str, Any] | None:
     values = record.meta.derived
     if values is None:
@@ -226,12 +171,23 @@ def _derived(record: CheckpointRecord) -> dict[str, Any] | None:
     return {name: arrays[f"extra/derived/{name}"] if value is None else value for name, value in values.items()}
 
 
-def restore_source(parts: Parts, *, load_ema: bool) -> None:
-    """Put the source's weights, and for a resume its place in the run, in the place of the fresh ones."""
-    source = parts.source
-    assert isinstance(source, Source)
+def restored(
+    e: Experiment, source: Source, fresh: tuple[Any, Any], placement: Placement, *, load_ema: bool
+) -> tuple[Any, Any]:
+    """The source's parameters and layer state on the device, in the place of the fresh ones.
+
+    Args:
+        e: the experiment.
+        source: where they come from.
+        fresh: parameters and layer state as `build_model` gave them.
+        placement: the devices.
+        load_ema: take the average in the place of the weights.
+
+    Raises:
+        IncompatibleError: they do not fit, or were trained under other GraphConst fields and are resumed.
+    """
     arrays = source.record.arrays
-    _check_fields(parts.experiment, source)
+    _check_fields(e, source)
     prefix = "params"
     if load_ema and source.kind == "weights" and source.averaged_from is None:
         prefix = "ema"
@@ -245,19 +201,28 @@ def restore_source(parts: Parts, *, load_ema: bool) -> None:
         averages = {"params/" + n[4:]: a for n, a in arrays.items() if n.startswith("ema/")}
         # An average is kept in float32; weights have the precision of the model.
         arrays = {**arrays, **{n: a.astype(arrays[n].dtype) if n in arrays else a for n, a in averages.items()}}
-    fresh = (parts.params, parts.state)
     params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
     state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
-    parts.params, parts.state = parts.placement.put_parameters(params), parts.placement.put(state)
+    return placement.put_parameters(params), placement.put(state)
+
+
+def position_of(source: Source | None) -> Position:
+    """Where a run stands that begins with a source: of a resume where its record was written, else at the start."""
+    if source is None:
+        return Position()
     meta = source.resumed
     if meta is None:
-        parts.weights_step = source.record.meta.step or 0
-    else:
-        parts.step, parts.epoch = meta.step, meta.epoch
-        parts.position, parts.epoch_closed = meta.position, meta.epoch_closed
-        parts.stream_state = meta.stream_state
-        parts.steps_per_dispatch = meta.steps_per_dispatch
-        parts.epoch_sums = (meta.epoch_loss.sum, meta.epoch_loss.count)
+        return Position(weights_step=source.record.meta.step or 0)
+    return Position(
+        step=meta.step,
+        epoch=meta.epoch,
+        batch=meta.position,
+        closed=meta.epoch_closed,
+        loss_sum=meta.epoch_loss.sum,
+        loss_count=meta.epoch_loss.count,
+        stream_state=meta.stream_state,
+        steps_per_dispatch=meta.steps_per_dispatch,
+    )
 
 
 def _check_fields(e: Experiment, source: Source) -> None:
@@ -293,19 +258,19 @@ def _check_fields(e: Experiment, source: Source) -> None:
     warn(f"{source.text} was written under other GraphConst fields: {'; '.join(diff)}")
 
 
-def with_weights(carry: TrainState, source: Source, placement: Placement) -> TrainState:
-    """`carry` holding the source's parameters and layer state, and its EMA where both have one."""
+def with_weights(train: TrainState, source: Source, placement: Placement) -> TrainState:
+    """`train` holding the source's parameters and layer state, and its EMA where both have one."""
     arrays = source.record.arrays
-    parts: dict[str, Any] = {}
+    held_trees: dict[str, Any] = {}
     for name, what in (("params", "parameters"), ("state", "layer state"), ("ema", "EMA")):
-        template = getattr(carry, name)
+        template = getattr(train, name)
         if name == "ema" and (template is None or source.averaged_from is not None):
-            parts[name] = None
+            held_trees[name] = None
             continue
         put = placement.put if name == "state" else placement.put_parameters
         held = arrays if name != "ema" else _in_accumulators(name, template, source, what)
-        parts[name] = put(unflatten(name, template, held, source=source.text, what=what))
-    return carry._replace(**parts)
+        held_trees[name] = put(unflatten(name, template, held, source=source.text, what=what))
+    return train._replace(**held_trees)
 
 
 def restore_tree(prefix: str, make: Any, args: tuple[Any, ...], source: Source, what: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from nitro_cli.experiment import (
     own_store,
     parse_selector,
 )
-from nitro_cli.run.parts import Parts
+from nitro_cli.run.plan import Settings
 
 __all__ = ["check_rules", "restored_at_the_end"]
 
@@ -37,7 +38,7 @@ def restored_at_the_end(restore_best: Any) -> bool | Average:
     )
 
 
-def check_rules(parts: Parts, restore_best: bool | Average) -> None:
+def check_rules(settings: Settings, splits: Collection[str], restore_best: bool | Average) -> None:
     """Refuse a training run whose rules ask for what it will not have.
 
     Raises:
@@ -47,8 +48,8 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
     Warns:
         NitroWarning: the state that training ends in is not kept; or nothing will score the monitor.
     """
-    e = parts.experiment
-    has_val = "val" in parts.splits
+    e = settings.experiment
+    has_val = "val" in splits
     if e.early_stop is not None and not has_val:
         raise ConfigError(
             "early stopping without a `val` split", fix="return a val split from build_data, or unset early_stop"
@@ -61,7 +62,7 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
             fix='use a Checkpointer, or sharding = "replicated"',
         )
     if isinstance(restore_best, Average):
-        _check_kept(parts, restore_best, has_val)
+        _check_kept(settings, restore_best, has_val)
     if isinstance(e.checkpointer, Checkpointer):
         keep = e.checkpointer.keep
         if not has_val and all(isinstance(selector, Best) for selector in keep):
@@ -75,27 +76,27 @@ def check_rules(parts: Parts, restore_best: bool | Average) -> None:
                 "from the newest kept epoch"
             )
     if not has_val:
-        _tell_unscored(parts)
+        _tell_unscored(settings, splits)
 
 
-def _tell_unscored(parts: Parts) -> None:
+def _tell_unscored(settings: Settings, splits: Collection[str]) -> None:
     """Say that no epoch will have a score: where the experiment set a monitor, or where `val` seems misnamed."""
-    e = parts.experiment
-    names = [str(name) for name in parts.splits]
+    e, selection = settings.experiment, settings.selection
+    names = list(splits)
     meant = [name for name in names if not name.startswith(("train", "test"))]
     meant.sort(key=lambda name: not name.lower().startswith("val"))
     ranks = isinstance(e.checkpointer, Checkpointer) and any(isinstance(s, Best) for s in e.checkpointer.keep)
-    if parts.selection is None or not (e.monitor is not None or (ranks and meant)):
+    if selection is None or not (e.monitor is not None or (ranks and meant)):
         return
     told = f"; is `{(nearest('val', meant) or meant)[0]}` meant? Name it `val`" if meant else ""
     warn(
-        f"nothing scores {parts.selection.metric!r}, which the run is judged by: there is no `val` split, only "
+        f"nothing scores {selection.metric!r}, which the run is judged by: there is no `val` split, only "
         f"{', '.join(names)}{told}"
     )
 
 
-def _check_kept(parts: Parts, average: Average, has_val: bool) -> None:
-    checkpointer = parts.experiment.checkpointer
+def _check_kept(settings: Settings, average: Average, has_val: bool) -> None:
+    checkpointer = settings.experiment.checkpointer
     selector = average.selector
     if selector.ranks and not has_val:
         why, fix = "there is no `val` split, so no epoch has a score", "average the last ones, or return a val split"
@@ -104,8 +105,9 @@ def _check_kept(parts: Parts, average: Average, has_val: bool) -> None:
     elif not isinstance(checkpointer, Checkpointer):
         why, fix = f"{type(checkpointer).__name__} gives its best and its latest only", "restore_best=True"
     else:
-        metric, mode = parts.selection if has_val and parts.selection is not None else (None, None)
-        epochs = parts.experiment.max_epochs
+        selection = settings.selection if has_val else None
+        metric, mode = selection or (None, None)
+        epochs = settings.experiment.max_epochs
         retention = Retention.of(checkpointer, metric, mode)
         if retention.holds(selector, epochs):
             return

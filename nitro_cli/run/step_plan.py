@@ -1,49 +1,43 @@
-"""What the training program of a handle is made from."""
+"""What the training program of a run is made from."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from nitro_cli.distributed import process_count
 from nitro_cli.errors import ConfigError
 from nitro_cli.programs import StepPlan
-
-if TYPE_CHECKING:
-    from nitro_cli.run.parts import Parts
+from nitro_cli.run.plan import Plan
 
 __all__ = ["step_plan"]
 
 
-def step_plan(parts: Parts) -> StepPlan:
-    """The plan of the step program, from what setup built.
+def step_plan(plan: Plan) -> StepPlan:
+    """The plan of the step program, from what setup decided.
 
     Raises:
         ConfigError: train metrics on the host, in a run of several processes.
     """
-    e = parts.experiment
-    train = parts.splits["train"]
-    host_metrics = parts.host_train_metrics
+    e, placement = plan.experiment, plan.placement
+    host_metrics = plan.hooks.host_train_metrics
     if host_metrics and process_count() > 1:
         raise ConfigError(
             "`train_metrics` on the host, in a run of several processes",
             why="no process holds the whole batch",
             fix="compute them inside the program: metrics_residency('train_metrics') -> 'device'",
         )
-    resident = train.resident is not None and not host_metrics and parts.placement.count == 1
     return StepPlan(
         experiment=e,
-        routing=parts.routing,
-        model=parts.model,
-        optimizer=parts.optimizer,
-        hyper=parts.hyper,
-        rule=parts.rule,
+        routing=plan.hooks.routed,
+        model=plan.model.adapted,
+        optimizer=plan.optim.optimizer,
+        hyper=plan.optim.hyper,
+        rule=plan.optim.rule,
         accum=e.accum,
         check_divergence=e.check_divergence,
-        branches=parts.placement.on_host,
+        branches=placement.on_host,
         ema=e.ema is not None,
-        resident=resident,
-        manual=parts.manual,
+        resident=plan.splits["train"].resident is not None and not host_metrics and placement.count == 1,
+        manual=plan.hooks.manual,
         outputs_to_host=host_metrics,
-        layout=parts.placement.layout,
+        layout=placement.layout,
         shares_wishes=process_count() > 1,
     )

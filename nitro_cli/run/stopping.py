@@ -75,10 +75,12 @@ class StopRequest:
     Attributes:
         cause: what asked first; None when nothing did.
         in_haste: whether a signal asked, so that nothing waits for data any more.
+        last_step: the optimizer step after which the run stops as if asked to; None for no such step.
     """
 
     def __init__(self) -> None:
         self.cause: str | None = None
+        self.last_step: int | None = None
         self._deadline: float | None = None
         self._shared = False
         self._agreed = False
@@ -141,8 +143,10 @@ class StopRequest:
         if wish:
             self.cause, self._agreed = _CAUSES[wish], True
 
-    def pending(self) -> bool:
-        """Whether the run must stop now."""
+    def pending(self, step: int = 0) -> bool:
+        """Whether the run must stop now, after optimizer step `step`."""
+        if self.last_step is not None and step >= self.last_step:
+            self.ask("request")
         if self._shared:
             return self._agreed
         self._look_at_clock()

@@ -143,7 +143,7 @@ def test_schedules_are_absolute_and_logged_by_path(trained: SimpleNamespace) -> 
     for name in NETWORKS:
         logged = [line[f"schedule/{name}/learning_rate"] for line in train]
         assert logged == pytest.approx(wanted, rel=1e-6)
-        held = nitro.carry.opt[name].hyperparams["learning_rate"]
+        held = nitro.train_state.opt[name].hyperparams["learning_rate"]
         assert float(held) == pytest.approx(wanted[-1], rel=1e-6)
 
 

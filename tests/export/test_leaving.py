@@ -93,7 +93,7 @@ def test_nothing_of_a_bundle_says_what_is_imported_and_its_values_that_stayed_ar
 
 def test_a_checkpoint_holds_no_path_of_the_machine_and_no_private_value(trained: tuple[Path, Nitro]) -> None:
     home, nitro = trained
-    source = nitro.parts.source
+    source = nitro.plan.source
     assert source is not None
     assert source.path is not None
     meta = record_info(source.path).meta.as_json()

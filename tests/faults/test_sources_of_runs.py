@@ -194,8 +194,8 @@ def test_restore_optimizer_takes_the_optimizer_state_and_nothing_else(root: Path
     plain = handle(root, weights=str(path))
     restored = handle(root, weights=str(path), restore_optimizer=True)
     held = sorted(array.tobytes() for name, array in read_record(path).arrays.items() if name.startswith("opt/"))
-    assert sorted(bits(restored.carry.opt)) == held
-    assert sorted(bits(plain.carry.opt)) != held
+    assert sorted(bits(restored.train_state.opt)) == held
+    assert sorted(bits(plain.train_state.opt)) != held
     assert (restored.step, restored.epoch) == (0, 0)
 
 
@@ -229,7 +229,7 @@ def test_w0_is_what_build_model_made_the_loaded_weights_or_a_tree(root: Path, w0
     tree = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, np.float32), fresh)
     nitro = handle(root, Anchored(), weights=("latest", "latest"), w0=tree if w0 == "tree" else w0)
     expected = {"build_model": fresh, "weights": nitro.params, "tree": tree}[w0]
-    anchors = {np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(nitro.parts.anchors) if np.ndim(leaf) == 2}
+    anchors = {np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(nitro.plan.optim.anchors) if np.ndim(leaf) == 2}
     assert anchors == {np.asarray(expected[name]["kernel"]).tobytes() for name in ("body", "head")}
 
 

@@ -131,7 +131,7 @@ def test_a_disk_that_fills_during_the_run_keeps_what_was_committed_and_the_run_g
 
     def filling(self: Any, acc: Any, split: str) -> Any:
         if Subject.validations == 1:
-            nitro._session.recorder.store.wait()
+            nitro._training._recorder.store.wait()
             with open(small_disk / "filler", "wb", buffering=0) as filler:
                 try:
                     while filler.write(bytes(4096)):

@@ -121,7 +121,7 @@ class Manual(MidEpoch):
 def digest(nitro: Any) -> str:
     """The SHA-256 of everything that training changed, bit for bit."""
     whole = hashlib.sha256()
-    for tree in (nitro.params, nitro.state, nitro.carry.opt, nitro.ema):
+    for tree in (nitro.params, nitro.state, nitro.train_state.opt, nitro.ema):
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
             array = np.asarray(leaf)
             whole.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())

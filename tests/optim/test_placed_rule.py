@@ -67,7 +67,7 @@ def test_it_trains_as_the_scheduled_field_does_and_its_number_is_logged(tmp_path
     for name, leaf in placed.params.items():
         np.testing.assert_allclose(np.asarray(leaf), np.asarray(field.params[name]), rtol=1e-6)
         assert not np.array_equal(np.asarray(leaf), np.asarray(plain.params[name]))
-    assert placed.parts.hyper.varying() == ("schedule/warm",)
+    assert placed.plan.optim.hyper.varying() == ("schedule/warm",)
     (row,) = placed.report.as_json()["bindings"]
     assert (row["key"], row["bound"]) == ("bind.warm", "bind/warm")
 

@@ -117,8 +117,8 @@ def test_a_resumed_anchored_run_is_the_uninterrupted_one_bit_for_bit(
     for epochs in (2, 3):
         resumed = Nitro(Pulled(), max_epochs=epochs, run_dir=tmp_path / "parts", resume="latest:latest").train()
     assert (resumed.epoch, resumed.step) == (3, 9)
-    assert bits((resumed.params, resumed.carry.opt)) == bits((whole.params, whole.carry.opt))
-    assert resumed.parts.anchor_checksums == whole.parts.anchor_checksums
+    assert bits((resumed.params, resumed.train_state.opt)) == bits((whole.params, whole.train_state.opt))
+    assert resumed.plan.optim.anchor_checksums == whole.plan.optim.anchor_checksums
 
 
 def test_another_initialisation_is_refused(tmp_path: Path) -> None:

@@ -117,11 +117,11 @@ def test_the_biases_and_scales_of_a_library_do_not_decay_whatever_their_rank(lib
     told = {row["parameter"]: row["decays by"] for row in band.rows}
     assert {name for name, by in told.items() if by == "0.5"} == DECAYING[library]
     assert set(told.values()) == {"0.5", "nothing"}
-    assert any(len(leaf.shape) > 1 for leaf in nitro.parts.layout.leaves if leaf.text not in DECAYING[library])
-    before = {leaf.text: leaf for leaf in nitro.parts.layout.leaves}
-    values = nitro.parts.layout.flatten(nitro.params)
+    assert any(len(leaf.shape) > 1 for leaf in nitro.plan.model.layout.leaves if leaf.text not in DECAYING[library])
+    before = {leaf.text: leaf for leaf in nitro.plan.model.layout.leaves}
+    values = nitro.plan.model.layout.flatten(nitro.params)
     values = {name: np.asarray(value) for name, value in values.items()}
-    after = nitro.parts.layout.flatten(nitro.train().params)
+    after = nitro.plan.model.layout.flatten(nitro.train().params)
     for name in before:
         factor = 1 - 0.1 * 0.5 if name in DECAYING[library] else 1.0
         np.testing.assert_allclose(np.asarray(after[name]), values[name] * factor, rtol=1e-6, err_msg=name)

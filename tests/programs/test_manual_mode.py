@@ -128,7 +128,7 @@ def test_a_plateau_scales_a_state_from_the_next_epoch_on(tmp_path: Any) -> None:
     nitro = Nitro(Own(), run_dir=tmp_path, max_epochs=3, schedules={"learning_rate": rule}).train()
     assert [row["loss"] for row in nitro.history] == sorted((row["loss"] for row in nitro.history), reverse=True)
     # the falling loss is bad under "max": the first epoch is the best, the second reduces, the third is trained with it
-    assert float(nitro.carry.opt["kernel"].hyperparams["learning_rate"]) == pytest.approx(0.05, rel=1e-6)
+    assert float(nitro.train_state.opt["kernel"].hyperparams["learning_rate"]) == pytest.approx(0.05, rel=1e-6)
 
 
 def test_a_resume_over_another_horizon_tells_where_a_schedule_jumps(tmp_path: Any) -> None:
@@ -160,7 +160,7 @@ def test_declining_keeps_the_method_and_trains_by_the_framework(tmp_path: Any) -
 
     nitro = Nitro(Declined(), run_dir=tmp_path).train()
     assert nitro.step == 4
-    assert set(nitro.carry.opt) == {"default"}
+    assert set(nitro.train_state.opt) == {"default"}
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_last_good_weights(tmp_path: Any) -> None:

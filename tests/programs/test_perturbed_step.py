@@ -231,5 +231,5 @@ def test_a_frozen_group_stays_bit_for_bit_under_everything_and_has_no_state(tmp_
     assert nitro.step == 3
     assert np.asarray(nitro.params["kernel"]).tobytes() == before["kernel"].tobytes()
     assert not np.array_equal(nitro.params["bias"], before["bias"])
-    assert set(nitro.carry.opt) == {"default"}
-    assert {leaf.shape for leaf in jax.tree.leaves(nitro.carry.opt)} == {(), (CLASSES,)}
+    assert set(nitro.train_state.opt) == {"default"}
+    assert {leaf.shape for leaf in jax.tree.leaves(nitro.train_state.opt)} == {(), (CLASSES,)}

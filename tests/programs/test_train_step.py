@@ -197,8 +197,8 @@ def test_a_frozen_group_is_bit_identical_and_has_no_state(tmp_path: Any) -> None
 
     initial, handle = four_steps(Frozen, tmp_path, weight_decay=0.1)
     assert np.asarray(handle.params["bias"]).tobytes() == initial["bias"].tobytes()
-    assert "frozen" not in handle.carry.opt
-    assert all(leaf.shape != (CLASSES,) for leaf in jax.tree.leaves(handle.carry.opt))
+    assert "frozen" not in handle.train_state.opt
+    assert all(leaf.shape != (CLASSES,) for leaf in jax.tree.leaves(handle.train_state.opt))
     assert np.asarray(handle.params["kernel"]).shape == (FEATURES, CLASSES)
 
 
@@ -208,6 +208,6 @@ def test_one_cycle_reaches_the_program_step_by_step(tmp_path: Any) -> None:
             return {"learning_rate": one_cycle(0.1)}
 
     initial, handle = four_steps(Cycled, tmp_path)
-    table = handle.parts.hyper.table(1, STEPS)[:, handle.parts.hyper.column("default/learning_rate")]
+    table = handle.plan.optim.hyper.table(1, STEPS)[:, handle.plan.optim.hyper.column("default/learning_rate")]
     wanted, _ = by_hand(initial, 1, tx=DOWN, rates=[float(v) for v in table])
     assert_close(handle.params, wanted)

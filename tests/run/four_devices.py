@@ -140,7 +140,12 @@ def resumed() -> dict[str, Any]:
     for name, first, second in (("4 to 1", 4, 1), ("1 to 4", 1, 4), ("4 to 4", 4, 4)):
         root = shutil.copytree(ROOT / f"half-{first}", ROOT / name.replace(" ", "-"))
         again = Nitro(Quick(run_dir=root, n_devs=second), resume=("latest", "latest")).train()
-        found[name] = [difference(again.params, whole.params), same(again.carry, whole.carry), again.step, whole.step]
+        found[name] = [
+            difference(again.params, whole.params),
+            same(again.train_state, whole.train_state),
+            again.step,
+            whole.step,
+        ]
     return found
 
 
@@ -155,12 +160,12 @@ def fsdp() -> dict[str, Any]:
     back = Nitro(Quick(run_dir=root, sharding="fsdp", **words), resume=("latest", "latest")).train()
     return {
         "params": difference(one.params, four.params),
-        "opt": difference(one.carry.opt, four.carry.opt),
+        "opt": difference(one.train_state.opt, four.train_state.opt),
         "ema": difference(one.ema, four.ema),
         "metrics": [one.evaluate("test"), four.evaluate("test")],
-        "shares": {name: _shares(getattr(four.carry, name)) for name in ("params", "opt", "ema", "state")},
+        "shares": {name: _shares(getattr(four.train_state, name)) for name in ("params", "opt", "ema", "state")},
         "record": same(onto_one.params, four.params),
-        "resumed": same(back.carry, straight.carry),
+        "resumed": same(back.train_state, straight.train_state),
         "report": str(four.report),
         "odd": _shares(Nitro(Quick(width=2047), sharding="fsdp", data={}).params),
     }
@@ -227,7 +232,7 @@ def pinned() -> dict[str, Any]:
     return {
         "before": [before.n_devs, before.pinned, len(before.visible)],
         "after": [after.n_devs, after.pinned, len(after.visible)],
-        "used": nitro.parts.placement.count,
+        "used": nitro.plan.placement.count,
         "command": _command("devices", "--json"),
     }
 

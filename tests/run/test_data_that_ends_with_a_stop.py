@@ -93,7 +93,7 @@ def test_a_loader_that_dies_of_the_signal_ends_the_run_saved(
                          "(pid 7) is killed by signal: Terminated."])  # fmt: skip
     data = fed(Interrupted(48, None, dying), Interrupted(16, None, dying))
     resumed = Nitro(Kept(), data=data, run_dir=tmp_path, resume="auto").train()
-    assert bits(resumed.carry) == bits(whole.carry)
+    assert bits(resumed.train_state) == bits(whole.train_state)
     assert resumed.history.json_rows() == whole.history.json_rows()
 
 
@@ -125,7 +125,7 @@ def test_a_validation_whose_loader_dies_is_taken_again_by_the_resume(
     assert nitro.history.json_rows() == []
     data = fed(Interrupted(48, None, dying), Interrupted(16, None, dying))
     resumed = Nitro(Kept(), data=data, run_dir=tmp_path, resume="auto").train()
-    assert bits(resumed.carry) == bits(whole.carry)
+    assert bits(resumed.train_state) == bits(whole.train_state)
     assert resumed.history.json_rows() == whole.history.json_rows()
 
 

@@ -46,7 +46,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Nitro:
 
 
 def assert_same_run(one: Nitro, other: Nitro, bits: Any, log_lines: Any) -> None:
-    assert bits(one.carry) == bits(other.carry)
+    assert bits(one.train_state) == bits(other.train_state)
     assert one.history.json_rows() == other.history.json_rows()
     assert log_lines(one, "train", "validate") == log_lines(other, "train", "validate")
     assert len(log_lines(one, "train")) == 24

@@ -14,7 +14,7 @@ from nitro_cli import ArrayBatches, Checkpointer, Nitro, NoPrefetch, checkpoint_
 from nitro_cli.errors import DivergenceError
 from nitro_cli.experiment import Last
 from nitro_cli.programs import MOST_STEPS, trace_step
-from nitro_cli.run import dispatch
+from nitro_cli.run import RunState, dispatch
 from nitro_cli.run.recording import Recorder
 from tests.tiny import Bare, Quick, points, stop_after
 
@@ -68,7 +68,7 @@ def test_how_steps_are_grouped_changes_no_bit_and_no_line(grouped: Any, bits: An
     assert set(ones) == {1}
     assert max(sizes) == MOST_STEPS
     assert sum(sizes) == sum(ones) == 2 * BATCHES
-    assert bits(many.carry) == bits(single.carry)
+    assert bits(many.train_state) == bits(single.train_state)
     assert many.history.json_rows() == single.history.json_rows()
     assert log_lines(many, "train", "validate") == log_lines(single, "train", "validate")
     assert [line["step"] for line in log_lines(many, "train")] == list(range(1, 2 * BATCHES + 1))
@@ -87,9 +87,9 @@ def test_a_call_ends_where_a_checkpoint_is_due(grouped: Any, monkeypatch: pytest
     saved: list[int] = []
     save = Recorder.save
 
-    def noted(recorder: Recorder, nitro: Nitro, *args: Any, **words: Any) -> Any:
-        saved.append(int(nitro.carry.step))
-        return save(recorder, nitro, *args, **words)
+    def noted(recorder: Recorder, state: RunState, **words: Any) -> Any:
+        saved.append(int(state.train.step))
+        return save(recorder, state, **words)
 
     monkeypatch.setattr(Recorder, "save", noted)
     _, sizes = grouped(60.0, checkpoint_every_n_steps=7, max_epochs=1)
@@ -103,7 +103,7 @@ def test_a_run_stopped_between_two_calls_resumes_bit_for_bit(grouped: Any, bits:
     assert (stopped.step, stopped.state_saved) == (23, True)
     assert max(sizes) > 1
     resumed = Nitro(Many(), data=fed(), run_dir=stopped.run_dir, resume="auto").train()
-    assert bits(resumed.carry) == bits(whole.carry)
+    assert bits(resumed.train_state) == bits(whole.train_state)
     assert log_lines(resumed, "train", "validate") == log_lines(whole, "train", "validate")
 
 
@@ -165,7 +165,7 @@ def test_a_divergence_inside_a_call_ends_it_there(grouped: Any, bits: Any, log_l
     with pytest.raises(DivergenceError):
         sick.train()
     assert bits(sick.params) == bits(good.params)
-    assert (sick.step, int(sick.carry.step)) == (25, 25)
+    assert (sick.step, int(sick.train_state.step)) == (25, 25)
     assert [line["step"] for line in log_lines(sick, "train")] == list(range(1, 26))
 
 

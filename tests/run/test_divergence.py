@@ -88,8 +88,8 @@ def test_the_weights_in_hand_are_the_last_good_ones_bit_for_bit(
         for name, leaf in nitro.params.items():
             np.testing.assert_allclose(leaf, good.params[name], atol=1e-6)
     assert nitro.step == SICK
-    assert int(nitro.carry.step) == SICK
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(nitro.carry.opt))
+    assert int(nitro.train_state.step) == SICK
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(nitro.train_state.opt))
     assert nitro.phase.name == "Failed"
 
 
@@ -175,5 +175,5 @@ def test_a_handle_that_diverged_trains_on_once_the_cause_is_gone(tmp_path: Path)
         nitro.train()
     before = np.asarray(nitro.params["kernel"])
     nitro.set_device(scale=1.0).train()
-    assert (nitro.stop_reason, nitro.step, int(nitro.carry.step)) == ("completed", BATCHES, BATCHES)
+    assert (nitro.stop_reason, nitro.step, int(nitro.train_state.step)) == ("completed", BATCHES, BATCHES)
     assert not np.array_equal(nitro.params["kernel"], before)

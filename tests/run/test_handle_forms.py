@@ -104,7 +104,7 @@ def test_the_history_of_a_handle_has_title_place_and_monitor(trained):
 
 def test_arrays_taken_before_training_are_gone_after_it_and_copies_stay(tmp_path):
     handle = Nitro(Tiny(run_dir=tmp_path, max_epochs=1), ema=EMA(0.9))
-    taken = {"params": handle.params, "state": handle.state, "ema": handle.ema, "opt": handle.carry.opt}
+    taken = {"params": handle.params, "state": handle.state, "ema": handle.ema, "opt": handle.train_state.opt}
     kept = jax.tree.map(np.array, handle.params)
     handle.train()
     for name, tree in taken.items():

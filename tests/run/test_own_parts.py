@@ -135,7 +135,9 @@ def shelved(folder: Path, shelf: Any, calls: int = 0, **words: Any) -> Nitro:
 
 
 def bits(handle: Nitro) -> list[bytes]:
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((handle.params, handle.state, handle.carry.opt))]
+    return [
+        np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((handle.params, handle.state, handle.train_state.opt))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +147,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Nitro:
 
 
 def test_a_checkpointer_of_ones_own_is_given_every_epoch_and_writes_nothing_into_the_run(whole: Nitro) -> None:
-    shelf = whole.parts.experiment.checkpointer
+    shelf = whole.plan.experiment.checkpointer
     assert shelf.asked == [(1, 2, 1.0), (2, 4, 0.0), (3, 6, 1.0)]
     (run,) = runs(whole.run_dir)
     assert (run.status, run.checkpoints, whole.best, whole.state_saved) == ("completed", (), None, True)
@@ -174,7 +176,7 @@ def test_a_resume_from_it_continues_the_run_bit_for_bit(steps: int, whole: Nitro
 
 @pytest.mark.parametrize("source", [("latest", "best"), "latest:best"])
 def test_weights_and_a_resume_name_its_best(source: Any, whole: Nitro) -> None:
-    shelf = whole.parts.experiment.checkpointer
+    shelf = whole.plan.experiment.checkpointer
     held = shelf.load("step 4").arrays["params/body/kernel"]
     for named in (source, (whole, "best")):
         warm = shelved(whole.run_dir, shelf, weights=named)
@@ -186,7 +188,7 @@ def test_weights_and_a_resume_name_its_best(source: Any, whole: Nitro) -> None:
 
 
 def test_the_command_line_leaves_a_pair_to_it_and_reads_its_averages(whole: Nitro, tmp_path: Path) -> None:
-    shelf = whole.parts.experiment.checkpointer
+    shelf = whole.plan.experiment.checkpointer
     assert find_weights(resolved_of(Shelved(checkpointer=shelf)), "latest:best") is None
     averaging = Shelved(checkpointer=Shelf(), ema=EMA(0.5), max_epochs=1)
     trained = Nitro(averaging, run_dir=tmp_path).train()
@@ -196,7 +198,7 @@ def test_the_command_line_leaves_a_pair_to_it_and_reads_its_averages(whole: Nitr
 
 def test_restore_best_ends_with_its_best(tmp_path: Path) -> None:
     nitro = shelved(tmp_path, Shelf(), restore_best=True).train()
-    held = nitro.parts.experiment.checkpointer.load("step 4").arrays["params/body/kernel"]
+    held = nitro.plan.experiment.checkpointer.load("step 4").arrays["params/body/kernel"]
     np.testing.assert_array_equal(np.asarray(nitro.params["body"]["kernel"]), held)
 
 
@@ -212,7 +214,7 @@ def test_a_checkpointer_ranks_by_a_metric_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_a_checkpointer_of_ones_own_cannot_give_is_said(whole: Nitro, tmp_path: Path) -> None:
-    shelf = whole.parts.experiment.checkpointer
+    shelf = whole.plan.experiment.checkpointer
     with pytest.raises(CheckpointNotFoundError, match="Shelf has no latest record"):
         shelved(tmp_path, Shelf(), resume=("latest", "latest"))
     with pytest.warns(UserWarning, match='resume="auto": Shelf has no latest record, starting fresh'):
@@ -265,7 +267,7 @@ class Counted:
 
 def test_a_data_source_of_ones_own_feeds_a_run(tmp_path: Path) -> None:
     nitro = Nitro(Small(), data={"train": Counted(3), "val": Counted()}, run_dir=tmp_path).train()
-    assert (nitro.step, nitro.parts.splits["val"].batches) == (3, 2)
+    assert (nitro.step, nitro.plan.splits["val"].batches) == (3, 2)
     assert set(nitro.data) == {"train", "val"}
 
 

@@ -220,7 +220,7 @@ def test_weights_from_a_record_skip_derive_and_start_a_new_run_at_step_zero(trai
 def momentum(nitro: Nitro) -> list[np.ndarray]:
     import jax
 
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(nitro.carry.opt) if np.ndim(leaf)]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(nitro.train_state.opt) if np.ndim(leaf)]
 
 
 def test_restore_optimizer_takes_the_records_optimizer_state(trained: Nitro, tmp_path: Path) -> None:

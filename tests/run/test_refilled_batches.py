@@ -164,7 +164,7 @@ def test_a_divergence_is_located_on_the_batch_that_diverged(wrap: Any, tmp_path:
 
 def test_predictions_over_a_loader_are_of_their_own_batch(tmp_path: Path) -> None:
     nitro = Nitro(Summing(), data={}, run_dir=tmp_path)
-    nitro.carry = nitro.carry._replace(params={"w": jnp.ones((1,))})
+    nitro.train_state = nitro.train_state._replace(params={"w": jnp.ones((1,))})
     outputs = list(nitro.predict(Refilling()))
     assert [float(batch[0, 0]) for batch in outputs] == [1, 2, 3, 4, 5, 6, 7, 8]
 

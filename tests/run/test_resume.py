@@ -87,7 +87,7 @@ def last_meta(nitro: Nitro) -> dict[str, Any]:
 
 
 def assert_equal_runs(whole: Whole, resumed: Nitro, bits: Any, log_lines: Any) -> None:
-    assert bits(resumed.carry) == bits(whole.nitro.carry)
+    assert bits(resumed.train_state) == bits(whole.nitro.train_state)
     assert resumed.history.json_rows() == whole.nitro.history.json_rows()
     assert log_lines(resumed, "train", "validate") == whole.lines
     for fact in ("rules", "metrics", "history", "epoch_loss", "step", "epoch", "position", "stop_reason"):
@@ -130,7 +130,7 @@ def test_stopped_and_resumed_equals_uninterrupted(
 
 def test_the_same_handle_trains_on_after_a_stop(whole: Any, tmp_path: Path, bits: Any, log_lines: Any) -> None:
     nitro = stopped(tmp_path, None, STEPS + 1)
-    del nitro.stop.pending
+    nitro.stop.last_step = None
     nitro.train()
     assert_equal_runs(whole(None), nitro, bits, log_lines)
 
@@ -173,7 +173,7 @@ def test_a_longer_horizon_under_schedules_that_know_none_is_the_longer_run(tmp_p
         warnings.simplefilter("error")
         longer = Nitro(Free(max_epochs=2), data=fed(None), run_dir=tmp_path / "parts", resume="auto")
     longer.train()
-    assert bits(longer.carry) == bits(whole.carry)
+    assert bits(longer.train_state) == bits(whole.train_state)
     assert longer.history.json_rows() == whole.history.json_rows()
 
 
@@ -212,7 +212,7 @@ def test_resuming_an_older_record_branches_a_new_run_off_it(finished: Nitro, bit
     branch = again(finished, str(finished.run_dir / entry.path)).train()
     assert branch.run_id != finished.run_id
     assert log.read_bytes() == before
-    assert bits(branch.carry) == bits(finished.carry)
+    assert bits(branch.train_state) == bits(finished.train_state)
     assert branch.history.json_rows() == finished.history.json_rows()
     assert [line["epoch"] for line in log_lines(branch, "validate")] == [3]
     parent = read_manifest(finished.run_dir).runs[branch.run_id].parent
@@ -223,7 +223,7 @@ def test_resuming_an_older_record_branches_a_new_run_off_it(finished: Nitro, bit
 def test_a_resume_keeps_the_seed_of_the_record_and_says_so(finished: Nitro) -> None:
     with pytest.warns(UserWarning, match="the seed is the checkpoint's, 42, not 1"):
         handle = again(finished, (finished.run_id, "latest"), seed=1)
-    assert handle.parts.seed == 42
+    assert handle.plan.settings.seed == 42
 
 
 def test_another_graphconst_value_is_refused_with_both(finished: Nitro) -> None:
@@ -258,9 +258,9 @@ def test_a_run_that_changed_its_accum_keeps_its_horizon_over_a_further_stop(
     first.train()
     resumed = changed("stopped", "auto")
     # Six steps in pairs, then four an epoch in threes.
-    assert (through.parts.total_steps, resumed.step, resumed.parts.total_steps) == (14, 8, 14)
+    assert (through.plan.optim.total_steps, resumed.step, resumed.plan.optim.total_steps) == (14, 8, 14)
     resumed.train()
-    assert bits(resumed.carry) == bits(through.carry)
+    assert bits(resumed.train_state) == bits(through.train_state)
     assert log_lines(resumed, "train") == log_lines(through, "train")
 
 

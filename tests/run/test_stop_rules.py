@@ -187,7 +187,7 @@ def test_evaluation_reads_the_average_unless_told_raw(tmp_path: Path) -> None:
     raw = Nitro(Averaged(eval_weights="raw"), run_dir=tmp_path).train()
     assert np.array_equal(nitro.params["kernel"], raw.params["kernel"])
     fresh = Nitro(Averaged(eval_weights="raw", ema=None), run_dir=tmp_path)
-    fresh.carry = fresh.carry._replace(params=nitro.ema, state=nitro.state)
+    fresh.train_state = fresh.train_state._replace(params=nitro.ema, state=nitro.state)
     assert nitro.evaluate("test") == fresh.evaluate("test")
     assert nitro.evaluate("test") != raw.evaluate("test")
     with pytest.raises(ConfigError, match="keeps no EMA"):

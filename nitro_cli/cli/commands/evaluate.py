@@ -60,9 +60,9 @@ def evaluate_split(
     with progress_shown(output):
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
         nitro = open_handle(output, found)
-        _check_split(split, nitro.parts.splits)
+        _check_split(split, nitro.plan.splits)
         metrics = nitro.evaluate(split)
-    source = nitro.parts.source
+    source = nitro.plan.source
     loaded = source.path if found.checkpoint is not None and source is not None else None
     if loaded is not None and found.checkpoint is not None and loaded.name != found.checkpoint.name:
         output.note(f"taken instead, as the run goes on: {loaded.name}")

@@ -25,7 +25,7 @@ from nitro_cli.cli.targets import Overrides, resolve_target
 from nitro_cli.errors import ExitCode
 
 if TYPE_CHECKING:
-    from nitro_cli.run import PhaseTime, Profile
+    from nitro_cli.profiling import PhaseTime, Profile
 
 __all__ = ["run"]
 
@@ -76,7 +76,7 @@ def run(
         if found.said:
             output.note(found.said)
         use_program_cache(cache_dir)
-        from nitro_cli.run import profile
+        from nitro_cli.profiling import profile
 
         resolved = found.resolved
         weights = found.weights if found.checkpoint is None else str(found.checkpoint)

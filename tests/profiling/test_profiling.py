@@ -13,7 +13,7 @@ import pytest
 
 from nitro_cli import NoPrefetch, Prefetch, profile
 from nitro_cli.errors import ConfigError, DivergenceError
-from nitro_cli.run.stopwatch import REST, Stopwatch
+from nitro_cli.profiling.stopwatch import REST, Stopwatch
 from tests.tiny import Light
 
 

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from nitro_cli.errors import StorageError
-from nitro_cli.run.trace_files import Trace
+from nitro_cli.profiling.trace_files import Trace
 
 
 def traced(folder: Path) -> tuple[Path, ...]:

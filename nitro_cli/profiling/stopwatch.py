@@ -49,6 +49,12 @@ class Stopwatch:
         self._charge()
         self._open.pop()
 
+    def move(self, seconds: float, times: int, out_of: str, into: str) -> None:
+        """Count seconds that were measured otherwise under another name than the stretch that they fell in."""
+        self._seconds[out_of] -= seconds
+        self._seconds[into] += seconds
+        self._times[into] += times
+
     @contextlib.contextmanager
     def spent(self, name: str) -> Iterator[None]:
         """Count what happens inside under `name`."""

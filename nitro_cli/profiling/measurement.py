@@ -8,13 +8,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.distributed import watched
 from nitro_cli.errors import ConfigError, StoppedError
 from nitro_cli.experiment import Checkpointer, Experiment, JSONLogger
+from nitro_cli.profiling.stopwatch import REST, Spent, Stopwatch
+from nitro_cli.profiling.timed_run import (
+    CHECKPOINT,
+    COMPILE,
+    EVALUATION,
+    STEP,
+    TRANSFER,
+    WAIT,
+    PhaseClock,
+    TimedCompiler,
+    Transfers,
+    Window,
+    timed_plan,
+)
+from nitro_cli.profiling.trace_files import Trace
+from nitro_cli.programs import cache_stats
 from nitro_cli.registry import Resolved, resolved_of
-from nitro_cli.run.handle import Nitro
-from nitro_cli.run.stopwatch import REST, Spent, Stopwatch
-from nitro_cli.run.timed_handle import CHECKPOINT, COMPILE, EVALUATION, STEP, TRANSFER, WAIT, TimedNitro, Window
-from nitro_cli.run.trace_files import Trace
+from nitro_cli.run import Evaluator, Nitro, Training
 from nitro_cli.text import user_path
 
 __all__ = ["PhaseTime", "Profile", "profile"]
@@ -141,21 +155,44 @@ def _profiled(
         changed["logger"] = JSONLogger()
     if e.checkpointer is not None and not isinstance(e.checkpointer, Checkpointer):
         changed["checkpointer"] = Checkpointer()
-    watch = Stopwatch()
+    watch, before = Stopwatch(), cache_stats()
     with watch.spent(SETUP):
-        nitro = TimedNitro(resolved.with_values(changed), watch, **keywords)
+        nitro = Nitro(resolved.with_values(changed), **keywords)
         nitro.check_trainable()
-    per_epoch = nitro.parts.splits["train"].batches // e.accum
+    after = cache_stats()
+    compiled = after.hits + after.misses + after.disk_hits - before.hits - before.misses - before.disk_hits
+    watch.move(after.seconds - before.seconds, compiled, SETUP, COMPILE)
+    per_epoch = nitro.plan.splits["train"].batches // e.accum
     window = Window(*_bounds(first_step, steps, longest * per_epoch), watch, Trace(place))
-    nitro.measure(window)
+    transfers = Transfers(watch)
     try:
-        nitro.train()
-        _check_complete(nitro, window)
-        if "val" in nitro.parts.splits and not watch.read().times[EVALUATION]:
-            nitro.validate()
+        _train(nitro, watch, window, transfers)
     finally:
         window.trace.stop()
-    return _told(nitro, window, watch.read(), per_epoch, place)
+        nitro.release()
+    return _told(window, transfers, watch.read(), per_epoch, place)
+
+
+def _train(nitro: Nitro, watch: Stopwatch, window: Window, transfers: Transfers) -> None:
+    """Train until the window is over, validating once."""
+    plan, phases, stop = timed_plan(nitro.plan, watch, transfers), nitro.phases, nitro.stop
+    compiler = TimedCompiler(nitro.compiler, phases, watch, window, stop)
+    evaluator = Evaluator(plan, compiler)
+    nitro.register_phase_monitor(PhaseClock(watch))
+    with watched():
+        training = Training(plan, nitro.run_state, compiler=compiler, evaluator=evaluator, phases=phases, stop=stop)
+        training.run()
+        if not window.over:
+            if stop.cause == "sigint":
+                raise KeyboardInterrupt("interrupted by Ctrl-C before the window was over; nothing is left behind")
+            raise StoppedError(
+                f"stopped by {(stop.cause or 'itself').upper()} at step {training.state.position.step}, before the "
+                "window was over",
+                fix="profile again",
+            )
+        if "val" in plan.splits and not watch.read().times[EVALUATION]:
+            with watch.spent(EVALUATION):
+                evaluator.evaluate("val", training.state)
 
 
 def _bounds(first_step: int | None, steps: int | None, total: int) -> tuple[int, int]:
@@ -174,25 +211,14 @@ def _bounds(first_step: int | None, steps: int | None, total: int) -> tuple[int,
     return first_step, last
 
 
-def _check_complete(nitro: Nitro, window: Window) -> None:
-    if window.over:
-        return
-    if nitro.stop_cause == "sigint":
-        raise KeyboardInterrupt("interrupted by Ctrl-C before the window was over; nothing is left behind")
-    raise StoppedError(
-        f"stopped by {(nitro.stop_cause or 'itself').upper()} at step {nitro.step}, before the window was over",
-        fix="profile again",
-    )
-
-
-def _told(nitro: TimedNitro, window: Window, spent: Spent, per_epoch: int, place: Path) -> Profile:
+def _told(window: Window, transfers: Transfers, spent: Spent, per_epoch: int, place: Path) -> Profile:
     within = window.spent
     steps = window.last_taken - window.first_taken + 1
     rows: dict[str, tuple[float, int]] = {}
     for name in (SETUP, COMPILE, EVALUATION, CHECKPOINT):
         if spent.times[name]:
             rows[name] = spent.seconds[name], spent.times[name]
-    overlapped = nitro.transfers.overlapped(window)
+    overlapped = transfers.overlapped(window)
     for name in PER_STEP:
         if name in (STEP, REST):
             rows[name] = within.seconds[name], steps
@@ -218,7 +244,7 @@ def _told(nitro: TimedNitro, window: Window, spent: Spent, per_epoch: int, place
         steps_per_epoch=per_epoch,
         epoch_seconds=epoch,
         phases=tuple(phases[name] for name in ordered if name in phases),
-        resident=not nitro.transfers.any,
+        resident=not transfers.any,
     )
 
 

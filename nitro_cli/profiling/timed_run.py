@@ -1,24 +1,22 @@
-"""A handle that times its own training, from outside: the programs it calls, the batches it asks for, its phases."""
+"""A run that is timed from outside: the programs it calls, the batches it asks for, its phases."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from nitro_cli.experiment import Experiment
+from nitro_cli.profiling.stopwatch import Spent, Stopwatch
+from nitro_cli.profiling.trace_files import Trace
 from nitro_cli.programs import Program, TrainState
-from nitro_cli.registry import Resolved
-from nitro_cli.run.handle import Nitro
-from nitro_cli.run.phases import Phase, PhaseName
-from nitro_cli.run.stopwatch import Spent, Stopwatch
-from nitro_cli.run.trace_files import Trace
+from nitro_cli.run import Compiler, Phase, PhaseName, PhaseState, Plan, StopRequest
 
-__all__ = ["TimedNitro", "Transfers", "Window"]
+__all__ = ["PhaseClock", "TimedCompiler", "Transfers", "Window", "timed_plan"]
 
 COMPILE, WAIT, TRANSFER, STEP = "compile", "data wait", "transfer", "step"
 EVALUATION, CHECKPOINT, TRACING = "evaluation", "checkpoint", "writing the trace"
@@ -93,61 +91,74 @@ class Transfers:
         return sum(spent), len(spent)
 
 
-class TimedNitro(Nitro):
-    """A handle whose work is timed: programs are waited for, batches are counted as they are asked for and moved."""
+class TimedCompiler(Compiler):
+    """A compiler whose programs of a step are waited for at every call, so that each second has one owner.
 
-    def __init__(self, e: Experiment | Resolved, watch: Stopwatch, **keywords: Any) -> None:
-        self._watch = watch
-        self._window: Window | None = None
-        self._saving = False
-        self.transfers = Transfers(watch)
-        super().__init__(e, **keywords)
+    Args:
+        compiler: whose options and phases are taken over.
+        phases: of the run.
+        watch: the clock of the training thread.
+        window: told which steps a call took.
+        stop: asked for once the window is over.
+    """
 
-    def measure(self, window: Window) -> None:
-        """Time the training that follows."""
-        self._window = window
-        splits: dict[str, Any] = self.parts.splits
-        splits["train"] = _TimedSplit(splits["train"], self._watch, self.transfers)
+    def __init__(
+        self, compiler: Compiler, phases: PhaseState, watch: Stopwatch, window: Window, stop: StopRequest
+    ) -> None:
+        super().__init__(phases, compiler.options)
+        self.programs.update(compiler.programs)
+        self._watch, self._window, self._stop = watch, window, stop
 
     def compile(
         self, purpose: str, function: Any, args: tuple[Any, ...], *, donate_argnums: tuple[int, ...] = ()
     ) -> Program:
-        """As the handle's own; what replaces a train state is timed from then on."""
+        """As a compiler's own; what replaces a train state is timed from then on."""
         with self._watch.spent(COMPILE):
             program = super().compile(purpose, function, args, donate_argnums=donate_argnums)
-        if self._window is not None and isinstance(args[0], TrainState):
-            return _TimedProgram(program, self, self._window, self._watch)
+        if isinstance(args[0], TrainState):
+            return _TimedProgram(program, self._window, self._watch, self._stop)
         return program
 
-    def evaluate(self, split: str = "test") -> dict[str, Any]:
-        """As the handle's own."""
-        with self._watch.spent(EVALUATION), jax.profiler.TraceAnnotation(EVALUATION):
-            return super().evaluate(split)
 
-    def evaluate_in_training(self, split: str) -> dict[str, Any]:
-        """As the handle's own."""
-        with self._watch.spent(EVALUATION), jax.profiler.TraceAnnotation(EVALUATION):
-            return super().evaluate_in_training(split)
+class PhaseClock:
+    """A phase monitor that counts validation and checkpoints, each from its phase to the next.
 
-    def set_phase(self, phase: Phase, **info: Any) -> None:
-        """As the handle's own; a checkpoint lasts from its phase to the next."""
-        saving = phase.name is PhaseName.CHECKPOINTING
-        if self._saving and not saving:
+    Args:
+        watch: the clock of the training thread.
+    """
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+        self._now: str | None = None
+
+    def __call__(self, phase: Phase, step: int | None, epoch: int | None, info: Mapping[str, Any]) -> None:
+        """A transition; compiling is counted where it happens."""
+        if phase.name is PhaseName.COMPILING:
+            return
+        name = {PhaseName.EVALUATING: EVALUATION, PhaseName.CHECKPOINTING: CHECKPOINT}.get(phase.name)
+        if name == self._now:
+            return
+        if self._now is not None:
             self._watch.leave()
-        elif saving and not self._saving:
-            self._watch.enter(CHECKPOINT)
-        self._saving = saving
-        super().set_phase(phase, **info)
+        if name is not None:
+            self._watch.enter(name)
+        self._now = name
+
+
+def timed_plan(plan: Plan, watch: Stopwatch, transfers: Transfers) -> Plan:
+    """The plan with a train split whose batches are counted as they are asked for and moved."""
+    timed: Any = _TimedSplit(plan.splits["train"], watch, transfers)
+    return replace(plan, data=replace(plan.data, splits={**plan.splits, "train": timed}))
 
 
 class _TimedProgram(Program):
     """A training program that returns when its results are there, and tells the window which steps it took."""
 
-    def __init__(self, program: Program, nitro: Nitro, window: Window, watch: Stopwatch) -> None:
+    def __init__(self, program: Program, window: Window, watch: Stopwatch, stop: StopRequest) -> None:
         super().__init__(
             program.name, program.identity, program.compiled, program.source, program.seconds, program.trace_seconds
         )
-        self._nitro, self._window, self._watch = nitro, window, watch
+        self._window, self._watch, self._stop = window, watch, stop
 
     def __call__(self, *args: Any) -> Any:
         before = int(args[0].step)
@@ -156,7 +167,7 @@ class _TimedProgram(Program):
             results = jax.block_until_ready(super().__call__(*args))
         taken = int(results[0].step)
         if self._window.taken(taken):
-            self._nitro.request_stop()
+            self._stop.ask("request")
         else:
             self._window.stands_before(taken + 1)
         return results

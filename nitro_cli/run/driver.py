@@ -1,0 +1,266 @@
+"""What follows the events of training, in the written order: validate, stop rules, schedule feedback, log, record."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nitro_cli.errors import HookError, warn
+from nitro_cli.metrics import check_scalar, encode_row
+from nitro_cli.programs import host_scalars
+from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.evaluation import Evaluator
+from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
+from nitro_cli.run.loop import train_events
+from nitro_cli.run.phases import Phase, PhaseName, PhaseState
+from nitro_cli.run.plan import Plan
+from nitro_cli.run.progress import Progress
+from nitro_cli.run.recording import Recorder
+from nitro_cli.run.state import RunState
+from nitro_cli.run.stoppable_data import DataStopped
+from nitro_cli.run.stopping import StopRequest
+
+__all__ = ["Driver"]
+
+
+class Driver:
+    """Takes a run from where it stands to its end.
+
+    Args:
+        plan: of the run.
+        state: where it stands.
+        compiler, evaluator, phases, stop: of the run.
+        recorder: the run on disk.
+        observers: told of every event before it is acted on.
+
+    Attributes:
+        state: where the run stands, as of the last event.
+        steps_finished: steps whose numbers were read.
+        metrics: of the last validation.
+        saved: the step and micro-batch of the last checkpoint written; None before the first.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        state: RunState,
+        *,
+        compiler: Compiler,
+        evaluator: Evaluator,
+        phases: PhaseState,
+        stop: StopRequest,
+        recorder: Recorder,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.state = state
+        self.steps_finished = 0
+        self.metrics: dict[str, Any] = {}
+        self.saved: tuple[int, int] | None = None
+        self._plan = plan
+        self._compiler = compiler
+        self._evaluator = evaluator
+        self._phases = phases
+        self._stop = stop
+        self._recorder = recorder
+        self._observers = tuple(observers)
+        self._counting = False
+
+    def run(self) -> str:
+        """Train to the end, an early stop or a request; return the stop reason.
+
+        Raises:
+            DivergenceError: a loss or gradient is not finite.
+        """
+        events = train_events(self._plan, self.state, self._compiler, self._stop)
+        try:
+            with contextlib.closing(events):
+                for event, state in events:
+                    self.state = state
+                    for observer in self._observers:
+                        observer.on_event(event, state)
+                    reason = self._follow(event)
+                    if reason is not None:
+                        return reason
+        finally:
+            self._end_count()
+        self._recorder.tell_programs()
+        return "completed"
+
+    def _follow(self, event: Event) -> str | None:
+        """Act on an event; the stop reason, if the run ends with it."""
+        self._recorder.tell_programs()
+        if isinstance(event, StepsDone):
+            self._read(event)
+            return None
+        if isinstance(event, EpochBegan):
+            self._begin_count(event)
+            return None
+        if isinstance(event, SaveDue):
+            self._save_resume_point()
+            return None
+        self._end_count()
+        if isinstance(event, Diverged):
+            raise event.error
+        if isinstance(event, Stopped):
+            self._save_resume_point()
+            return "requested"
+        try:
+            return "early_stop" if self._close_epoch(event) else None
+        except DataStopped:
+            self._save_resume_point()
+            return "requested"
+
+    # Steps
+
+    def _begin_count(self, event: EpochBegan) -> None:
+        self._phases.set(Phase(PhaseName.TRAINING))
+        Progress.call("begin", "train", event.steps, event.epoch, self._plan.experiment.max_epochs)
+        self._counting = True
+        if event.taken:
+            Progress.call("step", event.taken, None)
+
+    def _end_count(self) -> None:
+        if self._counting:
+            self._counting = False
+            position = self.state.position
+            Progress.call("end", {"loss": position.mean_loss} if position.loss_count else None)
+
+    def _read(self, event: StepsDone) -> None:
+        """Count and log finished steps."""
+        count = len(event.numbers)
+        if not count:
+            return
+        logs = self._recorder.logger is not None
+        every, on_host = self._plan.experiment.log_every_n_steps, self._plan.hooks.host_train_metrics
+        for index in range(count):
+            step = event.first + index
+            due = logs and not step % every
+            # Train metrics on the host are computed at every step, logged or not.
+            if due or on_host:
+                line = self._line(event, event.numbers[index])
+                if due:
+                    if event.scheduled is not None:
+                        line.update(event.scheduled(step))
+                    self._log(line, step=step, context="train")
+        self.steps_finished += count
+        Progress.units(count, {"loss": float(event.numbers[-1][0])})
+
+    def _line(self, event: StepsDone, numbers: np.ndarray) -> dict[str, float]:
+        """The numbers of a step by name."""
+        line = {"loss": float(numbers[0])}
+        if event.names:
+            line.update(zip(event.names, numbers[-len(event.names) :].tolist(), strict=True))
+        if event.hosts:
+            line.update(self._host_train_metrics(event.outputs, event.hosts, line))
+        return line
+
+    def _host_train_metrics(
+        self, outputs: Any, batches: Sequence[Mapping[str, np.ndarray]], taken: Collection[str]
+    ) -> dict[str, float]:
+        """Train metrics that run on the host: the means over the micro-batches of a step.
+
+        Args:
+            outputs: of every micro-batch, stacked on a first axis.
+            batches: the micro-batches, on the host.
+            taken: names the step's line has already.
+
+        Raises:
+            HookError, MetricError: the hook returned no mapping of names to real numbers, or other names than before.
+        """
+        view, outputs = self.state.host_view(), jax.tree.map(np.asarray, outputs)
+        routing = self._plan.hooks.routed
+        found = []
+        for index, batch in enumerate(batches):
+            mine = jax.tree.map(lambda leaf, index=index: leaf[index], outputs)
+            returned = routing.call(view, "train_metrics", mine, batch=batch)
+            found.append(host_scalars(returned, "train_metrics", taken))
+            if found[-1].keys() != found[0].keys():
+                raise HookError(
+                    f"`train_metrics` returned {', '.join(found[-1])} for micro-batch {index + 1}, "
+                    f"{', '.join(found[0])} for the first",
+                    why="the line of a step has the means over its micro-batches",
+                    fix="return the same names for every batch",
+                )
+        return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+
+    # The end of an epoch
+
+    def _close_epoch(self, event: EpochDone) -> bool:
+        """Validation, stop rules, schedule feedback, logging, checkpoint; True to stop early."""
+        epoch, rules = event.epoch, self.state.rules
+        metrics = self._validate()
+        stop = rules.should_stop(epoch, metrics)
+        for text in rules.observe(epoch, metrics):
+            Progress.call("line", text)
+        self._record_epoch(event, metrics, "early_stop" if stop else None)
+        return stop
+
+    def _validate(self) -> dict[str, Any]:
+        """Metrics of the val split after an epoch; empty without one."""
+        if "val" not in self._plan.splits:
+            return {}
+        self._phases.set(Phase(PhaseName.EVALUATING))
+        self.metrics = self._evaluator.evaluate("val", self.state, stop=self._stop)
+        self._phases.evaluated(self.metrics)
+        return self.metrics
+
+    def _record_epoch(self, event: EpochDone, metrics: Mapping[str, Any], stop_reason: str | None) -> None:
+        """Log the epoch, add its history row, write its checkpoint."""
+        self._check_monitor(metrics)
+        recorder, step, epoch = self._recorder, self.state.position.step, event.epoch
+        recorder.check_in_place()
+        if metrics:
+            self._log({**metrics, **self.state.rules.plateau_scales()}, step=step, context="validate")
+        self._log({"data/wait_frac": event.wait}, step=step, context="data")
+        row = {"epoch": epoch, "step": step, "train_loss": self.state.position.mean_loss, **metrics}
+        self.state.history.append(row)
+        recorder.history.write(encode_row(row))
+        self.state = self.state.closed()
+        if stop_reason is None and epoch >= self._plan.experiment.max_epochs:
+            stop_reason = "completed"
+        self._save(metrics=metrics, resume_point=False, stop_reason=stop_reason)
+
+    def _check_monitor(self, metrics: Mapping[str, Any]) -> None:
+        """The monitored metric must be there every epoch; a non-finite one counts as a bad epoch."""
+        monitor = self._plan.settings.monitor
+        if monitor is None or not metrics:
+            return
+        value = check_scalar(metrics.get(monitor.metric), f"monitor {monitor.metric!r}", metrics)
+        if not math.isfinite(value):
+            epoch = self.state.position.epoch
+            warn(f"{monitor.metric} is {value} at epoch {epoch}: a bad epoch for every rule that follows it")
+
+    def _log(self, metrics: Mapping[str, Any], *, step: int, context: str) -> None:
+        if self._recorder.logger is not None:
+            self._recorder.logger.log_metrics(metrics, step=step, epoch=self.state.position.epoch, context=context)
+
+    # Checkpoints
+
+    def _save_resume_point(self) -> None:
+        """Write where training is, unscored, whatever retention says."""
+        if self.saved != self._here:
+            self._save(metrics={}, resume_point=True, stop_reason=None)
+
+    @property
+    def _here(self) -> tuple[int, int]:
+        return self.state.position.step, self.state.position.batch
+
+    def _save(self, *, metrics: Mapping[str, Any], resume_point: bool, stop_reason: str | None) -> None:
+        if self._plan.experiment.checkpointer is None:
+            return
+        before = self._phases.current
+        self._phases.set(Phase(PhaseName.CHECKPOINTING))
+        if self._recorder.save(self.state, metrics=metrics, resume_point=resume_point, stop_reason=stop_reason):
+            self.saved = self._here
+        if before.name is PhaseName.TRAINING and resume_point:
+            self._phases.set(before)
+
+    @property
+    def state_saved(self) -> bool:
+        """Whether the state in hand is in a checkpoint."""
+        return self.saved == self._here

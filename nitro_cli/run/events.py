@@ -1,0 +1,79 @@
+"""What training tells, one event after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from nitro_cli.errors import DivergenceError
+from nitro_cli.run.state import RunState
+
+__all__ = ["Diverged", "EpochBegan", "EpochDone", "Event", "Observer", "SaveDue", "StepsDone", "Stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegan:
+    """An epoch begins, or a resume goes on with one: of its `steps` optimizer steps `taken` were taken before."""
+
+    epoch: int
+    steps: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepsDone:
+    """Optimizer steps were dispatched, and the numbers of those before them are here.
+
+    Attributes:
+        first: the first step whose numbers these are, from 1.
+        numbers: f32[steps, R], maybe of no step.
+        names: of the last of the R numbers: loss terms and train metrics. The first is the loss.
+        scheduled: the schedules' values of a step, by the name they are logged under.
+        outputs: of the micro-batches of the one step, stacked, where train metrics run on the host.
+        hosts: those micro-batches on the host, likewise.
+    """
+
+    first: int
+    numbers: np.ndarray
+    names: tuple[str, ...] = ()
+    scheduled: Callable[[int], Mapping[str, float]] | None = None
+    outputs: Any = None
+    hosts: tuple[Mapping[str, np.ndarray], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SaveDue:
+    """A checkpoint inside an epoch is due: every step's numbers are here."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDone:
+    """The steps of an epoch are taken and read; `wait` is the part of its time that was spent waiting for data."""
+
+    epoch: int
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run was asked to stop, and stands between two steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """A loss or gradient is not finite; the step was not applied."""
+
+    error: DivergenceError
+
+
+Event = EpochBegan | StepsDone | SaveDue | EpochDone | Stopped | Diverged
+
+
+class Observer(Protocol):
+    """Watches a run. It steers nothing but by asking for a stop."""
+
+    def on_event(self, event: Event, state: RunState) -> None:
+        """Called with every event, before it is acted on; the state's arrays are valid until this returns."""
