@@ -139,7 +139,8 @@ class Nitro:
         tell(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.__dict__ and self._built and not name.startswith("_"):
+        settable = getattr(getattr(type(self), name, None), "fset", None) is not None
+        if name not in self.__dict__ and self._built and not (settable or name.startswith("_")):
             raise no_attribute(type(self), self.plan.experiment, name)
         object.__setattr__(self, name, value)
 

@@ -59,11 +59,12 @@ def train_events(plan: Plan, state: RunState, compiler: Compiler, stop: StopRequ
 
 
 class _Divergence(Exception):
-    """A step diverged; the loop's state is the one before it."""
+    """A step diverged; the loop's state is the one before it, and `read` what was taken of its dispatch."""
 
-    def __init__(self, pending: Pending, loss: float) -> None:
+    def __init__(self, pending: Pending, loss: float, read: StepsDone) -> None:
         self.pending = pending
         self.loss = loss
+        self.read = read
 
 
 class _Loop:
@@ -87,6 +88,7 @@ class _Loop:
             try:
                 yield from self._epoch(epoch, batch)
             except _Divergence as found:
+                yield found.read, self.state
                 step_plan, inputs = self.stepper.step_plan, self.stepper.inputs
                 error = divergence_error(self.plan, self.state, step_plan, inputs, found.pending.batches, found.loss)
                 yield Diverged(error), self.state
@@ -189,28 +191,27 @@ class _Loop:
         if self.stepper.several:
             self.burst.finished(pending.count)
         total, count = self.state.position.loss_sum, self.state.position.loss_count
+        good = len(rows)
         for index, numbers in enumerate(rows):
             if step_plan.check_divergence and not numbers[1]:
-                before = pending.before
-                self.state = self.state._replace(
-                    position=self.state.position._replace(
-                        step=before.step + index,
-                        batch=before.batch + index * step_plan.accum,
-                        stream_state=before.stream_state,
-                        loss_sum=total,
-                        loss_count=count,
-                    )
-                )
-                raise _Divergence(pending, float(numbers[0]))
+                good = index
+                break
             if step_plan.shares_wishes:
                 self.stop.agree(int(numbers[2]) % SAVE)
                 self._save_wished = self._save_wished or numbers[2] >= SAVE
             total += float(numbers[0])
             count += 1
-        self.state = self.state._replace(position=self.state.position._replace(loss_sum=total, loss_count=count))
+        at, before = self.state.position._replace(loss_sum=total, loss_count=count), pending.before
+        if good < len(rows):
+            step, batch = before.step + good, before.batch + good * step_plan.accum
+            at = at._replace(step=step, batch=batch, stream_state=before.stream_state)
+        self.state = self.state._replace(position=at)
         names = step_plan.names.names[3 if step_plan.shares_wishes else 2 :]
-        first = pending.before.step + 1
-        return StepsDone(first, rows, names, self.stepper.rows.logged, pending.outputs, pending.hosts)
+        logged = self.stepper.rows.logged
+        read = StepsDone(before.step + 1, rows[:good], names, logged, pending.outputs, pending.hosts)
+        if good < len(rows):
+            raise _Divergence(pending, float(rows[good][0]), read)
+        return read
 
     def _count(self, batches: int) -> int:
         """Steps of the next dispatch: up to the end of the epoch, of the hyperparameters' block, or a checkpoint."""

@@ -84,7 +84,7 @@ def test_streamed_steps_wait_for_data_that_is_moved_beside_them(
     assert counted.pop("transfer", 0) <= 10  # the thread runs ahead: how many fall into the window the clock decides
     assert counted == {
         "setup": 1,
-        "compile": 3,
+        "compile": 4,
         "data wait": 5,
         "step": 5,
         "other": 5,
