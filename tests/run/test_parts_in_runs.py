@@ -164,7 +164,7 @@ def test_the_record_rebuilds_the_part_and_tells_its_values(tmp_path: Path) -> No
 
 def test_the_fields_that_a_part_names_are_routed_to_it(tmp_path: Path) -> None:
     nitro = Nitro(soft(), run_dir=tmp_path)
-    assert nitro.parts.routing.fields_for("loss") == ("y",)
+    assert nitro.plan.hooks.routed.fields_for("loss") == ("y",)
     with pytest.raises(RoutingError, match="declares 'yy'") as refused:
         Nitro(soft(target="yy"), run_dir=tmp_path)
     assert refused.value.nearest == ("y",)
@@ -177,8 +177,8 @@ def test_a_method_of_the_class_wins_and_may_call_the_part(tmp_path: Path, bits: 
             return self.task.loss(outputs, target=y) / 2
 
     nitro = Nitro(Halved(task={"kind": "soft"}), run_dir=tmp_path)
-    assert nitro.parts.hooks.owner("loss") == "Halved"
-    assert nitro.parts.hooks.owner("metrics") == "task (soft)"
+    assert nitro.plan.settings.hooks.owner("loss") == "Halved"
+    assert nitro.plan.settings.hooks.owner("metrics") == "task (soft)"
     value = float(np.asarray(nitro.validate()["acc"]))
     assert 0 <= value <= 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nitro_cli import ArrayBatches, Nitro, NoPrefetch
@@ -86,4 +85,3 @@ def test_a_plan_is_frozen(tmp_path: Path, field: str) -> None:
     plan = handle(tmp_path, 1).plan
     with pytest.raises(AttributeError):
         setattr(plan, field, None)
-    assert isinstance(np.asarray(plan.model.key), np.ndarray)
