@@ -14,7 +14,7 @@ from nitro_cli.errors import ConfigError, IntegrityError
 from nitro_cli.registry import bounded_toml
 from nitro_cli.text import IrregularFileError, read_regular
 
-__all__ = ["KeyPath", "Position", "TomlDocument", "format_key_path", "key_positions", "read_toml", "split_key_path"]
+__all__ = ["KeyPath", "KeyPosition", "TomlDocument", "format_key_path", "key_positions", "read_toml", "split_key_path"]
 
 KeyPath = tuple["str | int", ...]
 
@@ -27,7 +27,7 @@ _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"'
 
 
 @dataclass(frozen=True)
-class Position:
+class KeyPosition:
     """Where a key stands in a file; both numbers count from 1."""
 
     line: int
@@ -40,7 +40,7 @@ class TomlDocument:
 
     path: Path
     data: dict[str, Any]
-    positions: Mapping[KeyPath, Position]
+    positions: Mapping[KeyPath, KeyPosition]
 
     def line(self, key_path: Sequence[str | int]) -> int | None:
         """The line of `key_path`, or of its nearest written ancestor; None when nothing of it is written."""
@@ -154,7 +154,7 @@ def split_key_path(text: str) -> tuple[tuple[str, ...], str]:
     return segments, text[scanner.at :]
 
 
-def key_positions(text: str) -> dict[KeyPath, Position]:
+def key_positions(text: str) -> dict[KeyPath, KeyPosition]:
     """Find where each key of a valid TOML document is written, elements of lists included.
 
     Keys in `[table]` headers, dotted keys, quoted keys and inline tables are all found; of a table opened more than
@@ -171,7 +171,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.positions: dict[KeyPath, Position] = {}
+        self.positions: dict[KeyPath, KeyPosition] = {}
         self._starts = [0] + [i + 1 for i, c in enumerate(text) if c == "\n"]
         self._list_lengths: dict[KeyPath, int] = {}
 
@@ -307,4 +307,4 @@ class _Scanner:
     def _note(self, path: KeyPath, offset: int) -> None:
         if path not in self.positions:
             line = bisect_right(self._starts, offset)
-            self.positions[path] = Position(line=line, column=offset - self._starts[line - 1] + 1)
+            self.positions[path] = KeyPosition(line=line, column=offset - self._starts[line - 1] + 1)

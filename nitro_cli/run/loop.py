@@ -33,7 +33,7 @@ SAVE = 8
 
 NOTHING = np.empty((0, 0), np.float32)
 Events = Generator[tuple[Event, RunState], None, None]
-Steps = Generator[tuple[Event, RunState], None, float]
+StepEvents = Generator[tuple[Event, RunState], None, float]
 """Events of an epoch's steps; returns the seconds that were spent waiting for data."""
 
 
@@ -114,7 +114,7 @@ class _Loop:
         elapsed = time.perf_counter() - started
         self._wait = waited / elapsed if elapsed > 0 else 0.0
 
-    def _resident(self) -> Steps:
+    def _resident(self) -> StepEvents:
         split = self.plan.splits["train"]
         while self.state.position.batch < split.batches:
             program = self.stepper.ready(self.state, (), (), self._wish())
@@ -125,7 +125,7 @@ class _Loop:
         yield from self._flush()
         return 0.0
 
-    def _streamed(self) -> Steps:
+    def _streamed(self) -> StepEvents:
         split, hooks, position = self.plan.splits["train"], self.plan.hooks, self.state.position
         with (
             split.stream(
