@@ -11,6 +11,7 @@ SCRIPTS = (
     "small_mlp.py",
     "startup.py",
     "light_commands.py",
+    "analyze.py",
     "checkpoint_cost.py",
     "bundle_call.py",
     "growth.py",

@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "flax": ("flax",),
         "equinox": ("equinox",),
         "plot": ("matplotlib",),
+        "projection": ("sklearn",),
         "pandas": ("pandas",),
         "polars": ("polars",),
         "arrow": ("pyarrow",),

@@ -8,13 +8,8 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
-    from nitro_cli.analysis.artefact_file import newest_artefact
-    from nitro_cli.analysis.calibration_methods import (
-        CalibrationMethod,
-        FitFailure,
-        calibration_method,
-        register_calibrator,
-    )
+    from nitro_cli.analysis.artefact_file import newest_artefact, save_text
+    from nitro_cli.analysis.calibration_methods import CALIBRATORS, CalibrationMethod, FitFailure, register_calibrator
     from nitro_cli.analysis.calibrator import (
         AcceptedMismatch,
         Calibrated,
@@ -37,13 +32,26 @@ with lazy_names(__name__):
         top_k,
     )
     from nitro_cli.analysis.coverage import Coverage
+    from nitro_cli.analysis.figures import (
+        confusion_figure,
+        group_colors,
+        precision_recall_figure,
+        projection_figure,
+        reliability_figure,
+        residual_figure,
+        risk_coverage_figure,
+        roc_figure,
+        save_figures,
+        score_figure,
+    )
     from nitro_cli.analysis.held_out import CalibrationReport, CalibrationScores, calibration_report
     from nitro_cli.analysis.identity import array_identity, data_identity, model_id
     from nitro_cli.analysis.link_functions import sigmoid, softmax
+    from nitro_cli.analysis.markdown import analysis_markdown
     from nitro_cli.analysis.metric_table import MetricTable, metrics_of
     from nitro_cli.analysis.policy import AbstentionPolicy, Decisions, Verdict
     from nitro_cli.analysis.prediction import Entries, Prediction, PredictionOrigin, concatenate
-    from nitro_cli.analysis.prediction_file import PredictionMeta, TaskMeta, load_predictions, meta_array
+    from nitro_cli.analysis.prediction_file import FILE_NAMES, PredictionMeta, TaskMeta, load_predictions, meta_array
     from nitro_cli.analysis.probabilities import KINDS, Probabilities
     from nitro_cli.analysis.ranking import ThresholdCurve, auroc, average_precision, threshold_curve
     from nitro_cli.analysis.regression import mae, max_error, mse, r2, residual_quantiles, rmse

@@ -10,7 +10,7 @@ from nitro_cli.text import parse_json, read_regular, user_path, write_atomically
 from nitro_cli.text.canonical import canonical
 from nitro_cli.text.documents import Document, check_document
 
-__all__ = ["load_artefact", "newest_artefact", "save_artefact"]
+__all__ = ["load_artefact", "newest_artefact", "save_artefact", "save_text"]
 
 _T = TypeVar("_T", bound=Document)
 _LARGEST = 1 << 28
@@ -23,14 +23,17 @@ def save_artefact(artefact: Document, path: Path | str) -> Path:
         StorageError: the file cannot be written; one that is there stays.
     """
     place = user_path(path)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, canonical(artefact.model_dump()) + b"\n")
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {place}", where=str(error.filename or place), why=error.strerror or str(error)
-        ) from error
+    _save(place, canonical(artefact.model_dump()) + b"\n")
     return place
+
+
+def save_text(path: Path, text: str) -> None:
+    """Write a report, whole or not at all.
+
+    Raises:
+        StorageError: the file cannot be written; one that is there stays.
+    """
+    _save(path, text.encode("utf-8", "backslashreplace"))
 
 
 def load_artefact(kind: type[_T], path: Path | str, what: str) -> _T:
@@ -74,3 +77,13 @@ def newest_artefact(folder: Path, name: str) -> Path:
             f"the run has no {name.removesuffix('.json')}", where=str(folder), fix=f"`nitro {command}` makes one"
         )
     return max(found, key=lambda path: (path.stat().st_mtime_ns, str(path)))
+
+
+def _save(place: Path, content: bytes) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, content)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {place}", where=str(error.filename or place), why=error.strerror or str(error)
+        ) from error

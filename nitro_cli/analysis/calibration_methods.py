@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field, Strict, model_validator
 
 from nitro_cli.analysis.link_functions import sigmoid, softmax
-from nitro_cli.errors import ConfigError, nearest
+from nitro_cli.text import Catalogue
 from nitro_cli.text.documents import Document, Number
 
-__all__ = ["CalibrationMethod", "FitFailure", "calibration_method", "register_calibrator"]
+__all__ = ["CALIBRATORS", "CalibrationMethod", "FitFailure", "register_calibrator"]
 
 _HOTTEST, _TOLERANCE, _HALVINGS = 1e3, 1e-10, 200
 _LARGEST_LOGIT = 1e150
@@ -26,56 +25,62 @@ class FitFailure(Exception):
     """The data gives no calibrator; the message is the reason."""
 
 
-@dataclass(frozen=True)
 class CalibrationMethod:
-    """One method.
+    """A way to calibrate, known by its id and version once `register_calibrator` decorates it.
 
-    Args:
-        id, version: its name.
+    Attributes:
         kinds: the kinds of prediction that it takes.
         parameters: the schema of what it fits.
-        fit: (logits (M, C), target, kind) to parameters; raises `FitFailure` with the reason.
-        apply: (parameters, logits (M, C), kind) to probabilities (M, C), float64.
     """
 
-    id: str
-    version: int
-    kinds: tuple[str, ...]
-    parameters: type[BaseModel]
-    fit: Callable[[np.ndarray, np.ndarray, str], dict[str, Any]]
-    apply: Callable[[Any, np.ndarray, str], np.ndarray]
+    kinds: ClassVar[tuple[str, ...]]
+    parameters: ClassVar[type[BaseModel]]
+
+    @staticmethod
+    def fit(logits: np.ndarray, target: np.ndarray, kind: str) -> dict[str, Any]:
+        """Fit the parameters, as JSON values.
+
+        Args:
+            logits: (M, C), float64.
+            target: (M,) classes, or (M, C) values of labels, NaN where there is none.
+            kind: the kind of prediction.
+
+        Raises:
+            FitFailure: the data gives none.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def apply(parameters: Any, logits: np.ndarray, kind: str) -> np.ndarray:
+        """The calibrated probabilities of (M, C) logits, float64.
+
+        Args:
+            parameters: of the type `parameters`.
+            logits: (M, C), float64.
+            kind: the kind of prediction.
+        """
+        raise NotImplementedError
 
 
-_METHODS: dict[tuple[str, int], CalibrationMethod] = {}
+_Method = TypeVar("_Method", bound="type[CalibrationMethod]")
+
+CALIBRATORS: Catalogue[type[CalibrationMethod]] = Catalogue("calibrator", "nitro.calibrators", key="method")
+"""The methods by (id, version): registered here, or declared in the entry-point group `nitro.calibrators`."""
 
 
-def register_calibrator(method: CalibrationMethod, *, replace: bool = False) -> CalibrationMethod:
-    """Make a method known under its id and version.
+def register_calibrator(id: str, version: int = 1, *, replace: bool = False) -> Callable[[_Method], _Method]:
+    """A class decorator that makes a method known under an id and a version.
+
+    Args:
+        id: the name that `--method` takes.
+        version: 1 or more.
+        replace: whether it may take the place of one that is there.
 
     Raises:
-        ConfigError: one is known already, and `replace` is False.
+        ConfigError: the id or version cannot be one, or there is one already.
     """
-    key = (method.id, method.version)
-    if key in _METHODS and not replace:
-        raise ConfigError(f"the calibrator {method.id}, version {method.version}, is there already", fix="replace=True")
-    _METHODS[key] = method
-    return method
-
-
-def calibration_method(id: str, version: int = 1) -> CalibrationMethod:
-    """The method of an id and version.
-
-    Raises:
-        ConfigError: there is none; those there are are named.
-    """
-    if (id, version) in _METHODS:
-        return _METHODS[id, version]
-    known = ", ".join(f"{name} (version {number})" for name, number in sorted(_METHODS))
-    raise ConfigError(
-        f"there is no calibrator {id}, version {version}",
-        nearest=nearest(id, {name for name, _ in _METHODS}),
-        fix=f"one of {known}",
-    )
+    register: Callable[[Any], Any] = CALIBRATORS.register(id, version, replace=replace)
+    return register
 
 
 class _Temperature(Document):
@@ -225,10 +230,31 @@ def _judged_label(logits: np.ndarray, target: np.ndarray, label: int) -> tuple[n
     return z, y
 
 
-register_calibrator(
-    CalibrationMethod(
-        "temperature", 1, ("categorical", "bernoulli"), _Temperature, _fit_temperature, _apply_temperature
-    )
-)
-register_calibrator(CalibrationMethod("platt", 1, ("bernoulli",), _Lines, _fit_platt, _apply_platt))
-register_calibrator(CalibrationMethod("isotonic", 1, ("bernoulli",), _Steps, _fit_isotonic, _apply_isotonic))
+@register_calibrator("temperature")
+class Temperature(CalibrationMethod):
+    """One temperature that divides all logits."""
+
+    kinds = ("categorical", "bernoulli")
+    parameters = _Temperature
+    fit = staticmethod(_fit_temperature)
+    apply = staticmethod(_apply_temperature)
+
+
+@register_calibrator("platt")
+class Platt(CalibrationMethod):
+    """A sigmoid of each label's logit."""
+
+    kinds = ("bernoulli",)
+    parameters = _Lines
+    fit = staticmethod(_fit_platt)
+    apply = staticmethod(_apply_platt)
+
+
+@register_calibrator("isotonic")
+class Isotonic(CalibrationMethod):
+    """A rising curve of each label's logit."""
+
+    kinds = ("bernoulli",)
+    parameters = _Steps
+    fit = staticmethod(_fit_isotonic)
+    apply = staticmethod(_apply_isotonic)

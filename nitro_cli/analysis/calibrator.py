@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from nitro_cli.analysis.artefact_file import load_artefact, save_artefact
-from nitro_cli.analysis.calibration_methods import FitFailure, calibration_method
+from nitro_cli.analysis.calibration_methods import CALIBRATORS, FitFailure
 from nitro_cli.analysis.prediction import Prediction
 from nitro_cli.analysis.reliability import label_nll, nll
-from nitro_cli.errors import ConfigError, DataError, FitError, MismatchError
+from nitro_cli.errors import ConfigError, DataError, FitError, MismatchError, NitroError
 from nitro_cli.text.canonical import canonical_digest
 from nitro_cli.text.documents import Count, Digest, Document, Name, Names, Number
 
@@ -115,8 +115,8 @@ class Calibrator(Document):
     @model_validator(mode="after")
     def _parse_parameters(self) -> Calibrator:
         try:
-            known = calibration_method(self.method, self.version)
-        except ConfigError as error:
+            known = CALIBRATORS.find(self.method, self.version)
+        except NitroError as error:
             raise ValueError(f"{error.what}, as a later nitro may write") from error
         if self.kind not in known.kinds:
             raise ValueError(f"{self.method} does not calibrate {self.kind} predictions")
@@ -173,7 +173,7 @@ class Calibrator(Document):
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Calibrated probabilities of (M, C) float64 logits."""
-        return calibration_method(self.method, self.version).apply(self._parsed, logits, self.kind)
+        return CALIBRATORS.find(self.method, self.version).apply(self._parsed, logits, self.kind)
 
     def remember_ids(self, ids: np.ndarray) -> Calibrator:
         """Keep the ids it was fitted on, in memory alone: a report of other data then knows whether they overlap."""
@@ -242,10 +242,11 @@ def fit_calibrator(prediction: Prediction, *, method: str = "temperature", versi
         are all alike. Never one with a parameter at a bound.
 
     Raises:
-        ConfigError: no such method, or it does not take this kind.
+        NotFoundError: there is no such method.
+        ConfigError: it does not take this kind.
         DataError: the predictions have no target, or none that fits.
     """
-    known = calibration_method(method, version)
+    known = CALIBRATORS.find(method, version)
     if prediction.kind not in known.kinds:
         kinds = " or ".join(known.kinds)
         raise ConfigError(f"{method} calibrates {kinds} predictions, not {prediction.kind} ones", fix="temperature")

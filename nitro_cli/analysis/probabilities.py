@@ -84,7 +84,7 @@ class Probabilities:
         """
         logits = _real(np.asarray(outputs))
         axis = self._axis(logits)
-        _check_finite(logits)
+        _check_finite(logits, None if ids is None else np.asarray(ids))
         shares = self._shares(logits, axis)
         decided = self._decided(logits, axis) if decoded is None else np.asarray(decoded)
         return Prediction(
@@ -146,14 +146,15 @@ def _real(outputs: np.ndarray) -> np.ndarray:
     raise DataError(f"the outputs are {outputs.dtype}", fix="give real numbers")
 
 
-def _check_finite(logits: np.ndarray) -> None:
+def _check_finite(logits: np.ndarray, ids: np.ndarray | None) -> None:
     finite = np.isfinite(logits)
     if finite.all():
         return
     rows = np.flatnonzero(~finite.reshape(len(logits), -1).all(axis=1))
     value = logits[rows[0]][~finite[rows[0]]].flat[0] if logits.ndim > 1 else logits[rows[0]]
+    named = f" (id {ids[rows[0]]})" if ids is not None and ids.shape[:1] == logits.shape[:1] else ""
     raise NonFiniteOutputError(
-        f"an output of row {rows[0]} is {value}",
+        f"an output of row {rows[0]}{named} is {value}",
         why=f"{len(rows)} of {len(logits)} rows hold a value that is not finite, which has no probability",
         fix="mask a class with a large negative number, such as -1e9",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from nitro_cli.text.array_files import ArrayFile
 
 __all__ = ["InputFields", "OutputFile"]
 
+_PART = 1 << 24
+"""Bytes that are rewritten at once."""
+
 
 class InputFields:
     """The arrays of an `.npz` (one per field) or of an `.npy` (one field), read in order.
@@ -28,13 +32,16 @@ class InputFields:
         path: the file.
         wanted: the fields that `forward` needs.
         optional: fields it takes where they are there.
+        beside: fields that are read with them for another use.
 
     Raises:
         NotFoundError: no such file.
         DataError: a field is missing, lengths differ or are 0, or an array cannot be read without pickle.
     """
 
-    def __init__(self, path: Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, wanted: Sequence[str], optional: Sequence[str] = (), beside: Sequence[str] = ()
+    ) -> None:
         self._file = ArrayFile(path)
         self.path = path
         held = self._file.names
@@ -52,7 +59,16 @@ class InputFields:
                 why=f"it holds {', '.join(held) or 'nothing'}",
                 nearest=nearest(missing[0], held),
             )
-        self.fields = tuple(wanted) + tuple(name for name in optional if name in held)
+        absent = [name for name in beside if name not in held]
+        if absent:
+            raise DataError(
+                f"{path.name} holds no {absent[0]}",
+                where=str(path),
+                why=f"it holds {', '.join(held) or 'one array without a name'}",
+                nearest=nearest(absent[0], held),
+            )
+        taken = (*wanted, *(name for name in optional if name in held), *beside)
+        self.fields = tuple(dict.fromkeys(taken))
         lengths = {name: self._shape(name)[:1] for name in self.fields}
         if () in lengths.values() or len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {self._shape(name)}" for name in self.fields)
@@ -90,18 +106,16 @@ class OutputFile:
 
     Args:
         path: the file to write.
-        samples: how many rows every array will have.
         force: whether an existing file is replaced.
 
     Attributes:
-        shapes: shape and dtype of every array written.
         converted: the dtype that an array was computed in, where the file holds it in another.
 
     Raises:
         ConfigError: the file exists, is no regular file, or its name does not end in `.npz`.
     """
 
-    def __init__(self, path: Path, samples: int, *, force: bool = False) -> None:
+    def __init__(self, path: Path, *, force: bool = False) -> None:
         if path.suffix != ".npz":
             raise ConfigError(
                 f"the output is an .npz file, not {path.name}",
@@ -118,11 +132,8 @@ class OutputFile:
         if not path.parent.is_dir():
             raise NotFoundError(f"there is no directory {path.parent}", where=f"--output {path}")
         self.path = path
-        self._samples = samples
-        self._arrays: dict[str, np.memmap[Any, Any]] = {}
-        self.shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._arrays: dict[str, _GrowingArray] = {}
         self.converted: dict[str, str] = {}
-        self._at = 0
 
     def __enter__(self) -> OutputFile:
         try:
@@ -132,34 +143,35 @@ class OutputFile:
         return self
 
     def write(self, outputs: Mapping[str, np.ndarray]) -> None:
-        """Append one batch of every array."""
-        count = 0
+        """Append one batch of every array; one without axes is a value of the whole file.
+
+        Raises:
+            DataError: the rows of an array have another shape than before.
+        """
         for name, array in outputs.items():
             if name not in self._arrays:
-                file = self._folder / f"{len(self._arrays)}.npy"
-                shape = (self._samples, *array.shape[1:])
                 dtype = _dtype_in_file(array.dtype)
                 if dtype != array.dtype:
                     self.converted[name] = array.dtype.name
-                self.shapes[name] = (shape, dtype.name)
-                self._arrays[name] = np.lib.format.open_memmap(file, "w+", dtype, shape)
-            count, held = len(array), self._arrays[name]
-            held[self._at : self._at + count] = array.astype(held.dtype)
-        self._at += count
+                self._arrays[name] = _GrowingArray(name, self._folder / str(len(self._arrays)), dtype, array.shape)
+            self._arrays[name].append(array)
 
     def document(self) -> dict[str, dict[str, Any]]:
-        """Every array as JSON values: shape, dtype, and what it was computed in where that is another."""
+        """Every array with rows as JSON values: shape, dtype, and what it was computed in where that is another."""
         return {
-            name: {"shape": shape, "dtype": dtype}
+            name: {"shape": held.shape, "dtype": held.dtype.name}
             | ({"computed_in": self.converted[name]} if name in self.converted else {})
-            for name, (shape, dtype) in self.shapes.items()
+            for name, held in self._arrays.items()
+            if held.shape
         }
 
     def told(self) -> str:
         """Every array in words, and which are of another dtype than they were computed in."""
-        text = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in self.shapes.items())
+        arrays = self.document()
+        text = ", ".join(f"{name} {facts['dtype']}{list(facts['shape'])}" for name, facts in arrays.items())
         for name, dtype in self.converted.items():
-            text += f"\n{name} is {dtype}, which .npz files do not know: it is written as {self.shapes[name][1]}"
+            held = arrays[name]["dtype"]
+            text += f"\n{name} is {dtype}, which .npz files do not know: it is written as {held}"
         return text
 
     def __exit__(
@@ -169,17 +181,66 @@ class OutputFile:
             if kind is None:
                 self._publish()
         finally:
-            self._arrays.clear()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _publish(self) -> None:
         whole = self._folder / "whole.npz"
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, array in self._arrays.items():
-                array.flush()
-                archive.write(str(array.filename), f"{name}.npy")
+            for name, held in self._arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    held.copy_to(file)
         raise_if_stopped()
         os.replace(whole, self.path)
+
+
+class _GrowingArray:
+    """The rows of one array in a file of their own, which become an array when their number is known."""
+
+    def __init__(self, name: str, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self._name = name
+        self._path = path
+        self._row = shape[1:]
+        self._single = shape == ()
+        self._rows = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return () if self._single else (self._rows, *self._row)
+
+    def append(self, array: np.ndarray) -> None:
+        if (array.shape == ()) != self._single or array.shape[1:] != self._row:
+            raise DataError(
+                f"the rows of {self._name} change their shape",
+                why=f"{list(array.shape[1:])} in one batch, {list(self._row)} in those before",
+            )
+        if array.dtype.kind in "US" and array.dtype.itemsize > self.dtype.itemsize:
+            self._widen(array.dtype)
+        with open(self._path, "ab") as file:
+            file.write(np.ascontiguousarray(array.astype(self.dtype, copy=False)).data.cast("B") if array.size else b"")
+        self._rows += len(array) if array.shape else 1
+
+    def copy_to(self, file: IO[bytes]) -> None:
+        """Write the array as an `.npy`."""
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self.dtype),
+            "fortran_order": False,
+            "shape": self.shape,
+        }
+        np.lib.format.write_array_header_2_0(file, header)
+        with open(self._path, "rb") as rows:
+            shutil.copyfileobj(rows, file, 1 << 20)
+
+    def _widen(self, dtype: np.dtype[Any]) -> None:
+        """Write the rows so far again, for a text longer than all before."""
+        narrow = self._path.rename(self._path.with_suffix(".narrow"))
+        rows = max(1, _PART // (dtype.itemsize * math.prod(self._row)))
+        size = rows * self.dtype.itemsize * math.prod(self._row)
+        with open(narrow, "rb") as before, open(self._path, "wb") as after:
+            while part := before.read(size):
+                after.write(np.frombuffer(part, self.dtype).astype(dtype).tobytes())
+        narrow.unlink()
+        self.dtype = dtype
 
 
 def _dtype_in_file(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -13,6 +13,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 
 from nitro_cli.analysis import (
+    CALIBRATORS,
     CalibrationMethod,
     Calibrator,
     Probabilities,
@@ -108,8 +109,9 @@ def test_what_cannot_be_calibrated_is_refused(predicted):
         predicted([[1.0, 0.0]], [0], labels=("a", "b", "c"))
     with pytest.raises(ConfigError, match="each class once"):
         predicted([[1.0, 0.0]], [0], labels=("a", "a"))
-    with pytest.raises(ConfigError, match="temperature"):
+    with pytest.raises(NotFoundError, match="no calibrator temperatur") as caught:
         fit_calibrator(predicted(Z, Y), method="temperatur")
+    assert caught.value.nearest == ("temperature",)
     with pytest.raises(ConfigError, match="platt calibrates bernoulli"):
         fit_calibrator(predicted(Z, Y), method="platt")
 
@@ -321,15 +323,20 @@ def test_a_method_of_ones_own_is_fitted_saved_and_read(predicted, tmp_path):
     class Share(Document):
         mix: Number
 
-    def apply(parameters, logits, kind):
+    def mixed(parameters, logits, kind):
         shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         return (1 - parameters.mix) * shares + parameters.mix / logits.shape[1]
 
-    method = CalibrationMethod("mixed", 1, ("categorical",), Share, lambda z, y, kind: {"mix": 0.25}, apply)
-    register_calibrator(method)
-    with pytest.raises(ConfigError, match="there already"):
-        register_calibrator(method)
-    register_calibrator(method, replace=True)
+    @register_calibrator("mixed")
+    class Mixed(CalibrationMethod):
+        kinds = ("categorical",)
+        parameters = Share
+        fit = staticmethod(lambda logits, target, kind: {"mix": 0.25})
+        apply = staticmethod(mixed)
+
+    with pytest.raises(ConfigError, match="temperature already"):
+        register_calibrator("temperature")(Mixed)
+    assert CALIBRATORS.find("mixed") is Mixed
     found = fit_calibrator(predicted(Z, Y), method="mixed").require()
     again = Calibrator.load(found.save(tmp_path / "c.json"))
     made = again.apply(predicted(Z, Y)).calibrated_probabilities

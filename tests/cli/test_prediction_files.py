@@ -59,7 +59,7 @@ def test_a_missing_field_a_wrong_length_and_pickles_are_refused(tmp_path):
 )
 def test_a_dtype_that_numpys_files_do_not_know_is_written_in_one_that_holds_it_and_told(tmp_path, dtype, held):
     values = np.array([[1, 2], [1, 4]]).astype(getattr(ml_dtypes, dtype))
-    with OutputFile(tmp_path / "out.npz", 4) as file:
+    with OutputFile(tmp_path / "out.npz") as file:
         file.write({"a": values, "b": np.zeros((2, 1))})
         file.write({"a": values, "b": np.zeros((2, 1))})
     with np.load(tmp_path / "out.npz") as found:
@@ -92,32 +92,43 @@ def test_optional_fields_are_read_where_they_are_there(tmp_path):
 
 def test_the_output_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "out.npz"
-    with OutputFile(path, 5) as file:
+    with OutputFile(path) as file:
         file.write({"a": np.ones((3, 2), np.float32), "b/c": np.arange(3)})
         assert not path.exists()
         file.write({"a": np.zeros((2, 2), np.float32), "b/c": np.arange(3, 5)})
     with np.load(path) as held:
         assert held["a"].tolist() == [[1, 1]] * 3 + [[0, 0]] * 2
         assert held["b/c"].tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(ValueError, match="broadcast"), OutputFile(tmp_path / "broken.npz", 5) as file:
-        file.write({"a": np.ones(6)})
+    batches = ({"a": np.ones((6, width))} for width in (2, 3))
+    with pytest.raises(DataError, match="change their shape"), OutputFile(tmp_path / "broken.npz") as file:
+        list(map(file.write, batches))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.npz"]
+
+
+def test_a_text_may_be_longer_than_all_before_and_a_value_stands_for_the_whole_file(tmp_path):
+    with OutputFile(tmp_path / "out.npz") as file:
+        file.write({"name": np.array([["a", "bc"]]), "meta": np.array("{}")})
+        file.write({"name": np.array([["longer", "d"], ["", "even longer"]])})
+    with np.load(tmp_path / "out.npz") as held:
+        assert held["name"].tolist() == [["a", "bc"], ["longer", "d"], ["", "even longer"]]
+        assert held["meta"].item() == "{}"
+    assert list(file.document()) == ["name"]
 
 
 def test_an_existing_output_needs_force(tmp_path):
     path = tmp_path / "out.npz"
     path.write_bytes(b"mine")
     with pytest.raises(ConfigError, match="exists"):
-        OutputFile(path, 1)
-    with OutputFile(path, 1, force=True) as file:
+        OutputFile(path)
+    with OutputFile(path, force=True) as file:
         file.write({"a": np.ones(1)})
     assert np.load(path)["a"].tolist() == [1.0]
     with pytest.raises(ConfigError, match=r"\.npz"):
-        OutputFile(tmp_path / "out.csv", 1)
+        OutputFile(tmp_path / "out.csv")
 
 
 def test_an_output_that_is_a_directory_is_refused_before_anything_is_computed(tmp_path):
     (tmp_path / "out.npz").mkdir()
     for force in (False, True):
         with pytest.raises(ConfigError, match="is a directory"):
-            OutputFile(tmp_path / "out.npz", 1, force=force)
+            OutputFile(tmp_path / "out.npz", force=force)

@@ -110,7 +110,7 @@ def run(
     with bundle_failures(), output.hooks_to_stderr():
         bundle = load_bundle(path, trust_postprocess=trust, raw=raw)
         source = InputFields(user_path(input_), [spec["name"] for spec in bundle.manifest["inputs"]])
-        with OutputFile(user_path(out), source.samples, force=force) as file:
+        with OutputFile(user_path(out), force=force) as file:
             for batch in source.batches(batch_size or max(source.samples, 1)):
                 file.write(bundle(**batch))
     if output.json:

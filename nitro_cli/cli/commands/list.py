@@ -14,7 +14,7 @@ from nitro_cli.text import Catalogue
 
 __all__ = ["KINDS", "run"]
 
-KINDS = {"experiments": "", "tasks": "nitro_cli.tasks:TASKS"}
+KINDS = {"experiments": "", "tasks": "nitro_cli.tasks:TASKS", "calibrators": "nitro_cli.analysis:CALIBRATORS"}
 """What can be listed, and where the catalogue of each kind of part is."""
 
 _Kind = Annotated[str, typer.Argument(help=f"What to list: {', '.join(KINDS)}.", autocompletion=lambda: list(KINDS))]

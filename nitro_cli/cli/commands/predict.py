@@ -1,13 +1,14 @@
-"""`nitro predict`: forward on new data."""
+"""`nitro predict`: forward on new data, or on a split."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nitro_cli.cli.declared_outputs import DeclaredOutputs, with_declared_outputs
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.knob_flags import given, with_knob_flags
 from nitro_cli.cli.options import (
@@ -22,29 +23,45 @@ from nitro_cli.cli.options import (
     WeightsOption,
 )
 from nitro_cli.cli.output import Output
+from nitro_cli.cli.predicting import InputRows, RowSource, SplitRows
+from nitro_cli.cli.prediction_options import CalibratorChoice, OverrideName, PolicyChoice
+from nitro_cli.cli.prediction_subject import analysis_folder, load_calibrator, load_policy
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, Target, resolve_target
-from nitro_cli.errors import DataError, ExitCode, NitroError
-from nitro_cli.text import message_of, path_text, user_path
+from nitro_cli.cli.written_predictions import PredictionWriting
+from nitro_cli.errors import ConfigError, DataError, ExitCode, NitroError
+from nitro_cli.text import message_of, user_path
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from nitro_cli.cli.prediction_files import InputFields, OutputFile
-    from nitro_cli.run import Nitro
+    from nitro_cli.cli.prediction_files import InputFields
 
 __all__ = ["run"]
 
 
+@with_declared_outputs
 @with_knob_flags(("eval_weights", "n_devs"))
 def run(
     output: Output,
+    declared: DeclaredOutputs,
     target: OptionalTarget = None,
     input_: Annotated[
-        str, typer.Option("--input", "-i", metavar="F", help="The data: an .npz with one array per field, or an .npy.")
-    ] = ...,  # type: ignore[assignment]
+        str | None,
+        typer.Option("--input", "-i", metavar="F", help="The data: an .npz with one array per field, or an .npy."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="SPLIT", help="The data: a split of the experiment.")
+    ] = None,
     out: Annotated[str, typer.Option("--output", "-o", metavar="F", help="The .npz to write.")] = ...,  # type: ignore[assignment]
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Samples per batch.")] = 128,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="FIELD", help="Also write this field of the data; may be repeated."),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, metavar="N", help="Samples per batch of --input.")
+    ] = 128,
+    calibrator: CalibratorChoice = None,
+    policy: PolicyChoice = None,
+    override: OverrideName = None,
     force: Force = False,
     checkpoint: CheckpointChoice = None,
     run_id: RunChoice = None,
@@ -55,31 +72,50 @@ def run(
     experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
-    """Run the forward of an experiment on new data, batch by batch, and write its outputs.
+    """Run the forward of an experiment on new data or on a split, batch by batch, and write its outputs.
 
-    Only the fields that forward declares are read. The outputs are an .npz with one array per leaf, named by its path;
-    a forward that returns one array gives `outputs`. The file appears when it is whole.
+    Of --input only the fields that forward declares, and those named here, are read. The outputs are an .npz with one
+    array per leaf, named by its path; a forward that returns one array gives `outputs`. `meta` says which weights and
+    data they are of, and `nitro analyze` reads it. With --kind, probabilities and decisions are written too; with a
+    calibrator or a policy also what they say. The file appears when it is whole.
     """
     from nitro_cli.cli.prediction_files import InputFields, OutputFile
     from nitro_cli.experiment import HookTable
 
+    if (input_ is None) == (split is None):
+        raise ConfigError("predict needs --input or --split, one of the two", fix="give the data: --split test")
     with progress_shown(output):
         overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
-        signature = HookTable(found.resolved.experiment).fields("forward")
-        source = InputFields(user_path(input_), signature.required, signature.optional)
-        with OutputFile(user_path(out), source.samples, force=force) as file:
-            nitro = open_handle(output, found, data={})
-            with _told_as_trained(output, source, found):
-                _stream(nitro, source, file, min(batch_size, max(source.samples, 1)))
+        folder = analysis_folder(found)
+        writing = PredictionWriting(
+            declared, tuple(with_ or ()), load_calibrator(calibrator, folder), load_policy(policy, folder), override
+        )
+        source: InputFields | None = None
+        if input_ is not None:
+            signature = HookTable(found.resolved.experiment).fields("forward")
+            source = InputFields(user_path(input_), signature.required, signature.optional, writing.fields)
+        with OutputFile(user_path(out), force=force) as file:
+            nitro = open_handle(output, found, data={} if source is not None else None)
+            if source is not None:
+                rows: RowSource = InputRows(
+                    source, min(batch_size, max(source.samples, 1)), writing.kept, declared.id_field
+                )
+                with _told_as_trained(output, source, found):
+                    samples = writing.write(file, nitro, found, rows)
+            else:
+                assert split is not None
+                rows = SplitRows(output, nitro, split, writing.kept, declared.id_field)
+                samples = writing.write(file, nitro, found, rows)
     if output.json:
         output.document(
             experiment=found.resolved.class_name, run=found.run, checkpoint=found.checkpoint or found.weights,
-            input=source.path, output=file.path, samples=source.samples, arrays=file.document(),
+            input=None if source is None else source.path, split=split, output=file.path, samples=samples,
+            arrays=file.document(),
         )  # fmt: skip
         return ExitCode.OK
     output.line(str(file.path))
-    output.note(f"{source.samples} samples: {file.told()}")
+    output.note(f"{samples} samples: {file.told()}")
     return ExitCode.OK
 
 
@@ -116,16 +152,3 @@ def _unlike_training(source: InputFields, target: Target) -> list[str]:
             was = f"{known.dtype}[{', '.join(['n', *map(str, known.shape)])}]"
             told.append(f"input {name} is {dtype}{list(shape)}, the model was trained with {was}")
     return told
-
-
-def _stream(nitro: Nitro, source: InputFields, file: OutputFile, size: int) -> None:
-    for outputs in nitro.predict(source.batches(size)):
-        file.write(_named(outputs))
-
-
-def _named(outputs: Any) -> dict[str, np.ndarray]:
-    """The leaves of an output tree by path."""
-    import jax
-
-    leaves = jax.tree_util.tree_flatten_with_path(outputs)[0]
-    return {path_text(path) or "outputs": leaf for path, leaf in leaves}

@@ -1,0 +1,138 @@
+"""What `nitro predict` writes: outputs, what they mean where that is told, and what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nitro_cli.cli.declared_outputs import DeclaredOutputs
+from nitro_cli.cli.predicting import PredictedBatch, RowSource, origin_of, predicted_batches
+from nitro_cli.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from nitro_cli.analysis import AbstentionPolicy, Calibrator, Prediction, PredictionOrigin, Probabilities
+    from nitro_cli.cli.prediction_files import OutputFile
+    from nitro_cli.cli.targets import Target
+    from nitro_cli.run import Nitro
+
+__all__ = ["PredictionWriting"]
+
+
+@dataclass(frozen=True)
+class PredictionWriting:
+    """What goes into a prediction file.
+
+    Args:
+        declared: what the outputs mean.
+        with_fields: further fields of the data.
+        calibrator: whose probabilities are written too.
+        policy: whose scores and verdicts are written too.
+        override: a name under which artefacts of another model or other labels are accepted.
+
+    Raises:
+        ConfigError: a field has a name that the file itself uses, or an artefact is named without the kind.
+    """
+
+    declared: DeclaredOutputs
+    with_fields: tuple[str, ...]
+    calibrator: Calibrator | None = None
+    policy: AbstentionPolicy | None = None
+    override: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.calibrator is not None or self.policy is not None:
+            self.declared.needed_spec()
+        self.declared.spec()
+        for name in self.with_fields:
+            _check_name(name, "--with")
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The fields of the data that are written, the target among them."""
+        target = self.declared.target_field
+        return tuple(dict.fromkeys((*self.with_fields, *([target] if target is not None else []))))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the data that are read beside those of the forward."""
+        own = self.declared.id_field
+        return tuple(dict.fromkeys((*self.kept, *([own] if own is not None else []))))
+
+    def write(self, file: OutputFile, nitro: Nitro, target: Target, source: RowSource) -> int:
+        """Predict and write all rows of a source; returns how many.
+
+        Raises:
+            NonFiniteOutputError: an output has no probability.
+            DataError: there is no such output, or one has a name that the file itself uses.
+        """
+        from nitro_cli.analysis import PredictionMeta, PredictionOrigin, meta_array
+
+        spec, samples, known = self.declared.spec(), 0, origin_of(nitro, target, source)
+        for batch in predicted_batches(nitro, source):
+            file.write(self._arrays(batch, spec, samples, PredictionOrigin(**known)))
+            samples += len(next(iter(batch.outputs.values())))
+        meta = self.declared.told(PredictionMeta(**known))
+        applied = {"calibrator": self.calibrator, "policy": self.policy}
+        ids = {name: None if artefact is None else artefact.id for name, artefact in applied.items()}
+        file.write({"meta": meta_array(meta.model_copy(update=ids))})
+        return samples
+
+    def _arrays(
+        self, batch: PredictedBatch, spec: Probabilities | None, first: int, origin: PredictionOrigin
+    ) -> Mapping[str, np.ndarray]:
+        rows = batch.rows
+        arrays = {} if rows.ids is None else {"ids": rows.ids}
+        for name, leaf in batch.outputs.items():
+            _check_name(name, "the outputs of forward")
+            arrays[name] = leaf
+        if self.declared.target_field is not None:
+            arrays["target"] = rows.kept[self.declared.target_field]
+        for name in self.with_fields:
+            if name in arrays:
+                raise ConfigError(f"{name} is an output too", where="--with", fix="rename the field")
+            arrays[name] = rows.kept[name]
+        if spec is not None:
+            wanted = self.declared.logits or "outputs"
+            if wanted not in batch.outputs:
+                raise DataError(
+                    f"there is no output {wanted}",
+                    why=f"forward gives {', '.join(batch.outputs)}",
+                    nearest=nearest(wanted, batch.outputs),
+                    fix="name the logits: --logits NAME",
+                )
+            ids = rows.ids if rows.ids is not None else np.arange(first, first + len(batch.outputs[wanted]))
+            made = spec.predict(batch.outputs[wanted], ids=ids, origin=origin)
+            if made.probabilities is not None:
+                arrays["probabilities"] = made.probabilities
+            arrays["decoded"] = made.decoded
+            arrays |= self._judged(made)
+        return arrays
+
+    def _judged(self, made: Prediction) -> dict[str, np.ndarray]:
+        """What calibrator and policy say of the rows."""
+        arrays: dict[str, np.ndarray] = {}
+        if self.calibrator is not None:
+            arrays["calibrated_probabilities"] = self.calibrator.apply(
+                made, override=self.override
+            ).calibrated_probabilities
+        if self.policy is not None:
+            scored_by = self.calibrator if self.policy.calibrator is not None else None
+            verdict = self.policy.apply(made, calibrator=scored_by, override=self.override)
+            arrays["score"] = verdict.score.reshape(made.decoded.shape)
+            arrays["accepted"] = verdict.accepted.reshape(made.decoded.shape)
+        return arrays
+
+
+def _check_name(name: str, where: str) -> None:
+    from nitro_cli.analysis import FILE_NAMES
+
+    if name in FILE_NAMES:
+        raise ConfigError(
+            f"{name} is a name that a prediction file itself uses",
+            where=where,
+            why=f"its own names are {', '.join(FILE_NAMES)}",
+            fix="--target writes the target" if name == "target" else "give it another name",
+        )
