@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from nitro_cli.programs.jaxpr_walk import equations
+
 if TYPE_CHECKING:
-    from jax.extend.core import ClosedJaxpr, Jaxpr  # at run time it would load Pallas
+    from jax.extend.core import ClosedJaxpr  # at run time it would load Pallas
 
 __all__ = ["Accumulation", "choose_accumulation"]
 
@@ -45,16 +46,4 @@ def choose_accumulation(accum: int, backend: str, step: Any, args: tuple[Any, ..
 
 def has_convolution(jaxpr: ClosedJaxpr) -> bool:
     """Whether a convolution is anywhere in the program."""
-    return any(name == "conv_general_dilated" for name in _primitives(jaxpr))
-
-
-def _primitives(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[str]:
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
-            if _is_program(value):
-                yield from _primitives(value)
-
-
-def _is_program(value: Any) -> bool:
-    return hasattr(value, "eqns")
+    return any(equation.primitive.name == "conv_general_dilated" for equation in equations(jaxpr))

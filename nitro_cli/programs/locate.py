@@ -12,13 +12,12 @@ from jax.extend import core
 
 from nitro_cli.experiment import compile_view
 from nitro_cli.programs.hook_returns import split_loss
+from nitro_cli.programs.jaxpr_walk import JaxprWalk
 from nitro_cli.programs.models import BoundModel
 from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward
 from nitro_cli.text import path_text
 
 __all__ = ["first_nonfinite", "locate_divergence"]
-
-_INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def locate_divergence(
@@ -90,7 +89,7 @@ def first_nonfinite(function: Any, *args: Any) -> str | None:
     results = jax.tree.leaves(function(*args))
     looks_for = jnp.isnan if any(bool(jnp.any(jnp.isnan(r))) for r in results if _is_float(r)) else _not_finite
     try:
-        _evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(args), looks_for)
+        _Replay(looks_for, closed.jaxpr.debug_info).walk(closed, jax.tree.leaves(args))
     except _Found as found:
         return found.text
     return None
@@ -102,33 +101,30 @@ class _Found(Exception):
         self.text = text
 
 
-def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], bad: Any) -> list[Any]:
-    values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-    values |= dict(zip(jaxpr.invars, args, strict=True))
+class _Replay(JaxprWalk[Any]):
+    """Runs a jaxpr operation by operation on arrays, until a result is `bad` though nothing that went in was."""
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
+    def __init__(self, bad: Any, debug_info: Any) -> None:
+        self.bad, self.debug_info = bad, debug_info
 
-    for equation in jaxpr.eqns:
-        inputs = [read(atom) for atom in equation.invars]
-        inner = next((equation.params[name] for name in _INNER if name in equation.params), None)
-        if isinstance(inner, core.ClosedJaxpr) and len(inner.jaxpr.invars) == len(inputs):
-            results = _evaluate(inner.jaxpr, inner.consts, inputs, bad)
-        else:
-            results = _apply(jaxpr, equation, read)
-            if _any(results, bad) and not _any(inputs, bad):
-                raise _Found(_described(equation))
-        values |= dict(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    def constant(self, array: Any) -> Any:
+        return array
 
+    def operation(self, equation: Any, inputs: list[Any]) -> list[Any]:
+        given = {a: x for a, x in zip(equation.invars, inputs, strict=True) if not isinstance(a, core.Literal)}
+        kept = [v for v in equation.outvars if not isinstance(v, core.DropVar)]
+        alone = core.Jaxpr([], [*given], kept, [equation], effects=equation.effects, debug_info=self.debug_info)
+        found = iter(jax.core.eval_jaxpr(alone, [], *given.values()))
+        results = [None if isinstance(v, core.DropVar) else next(found) for v in equation.outvars]
+        if _any(results, self.bad) and not _any(inputs, self.bad):
+            raise _Found(_described(equation))
+        return results
 
-def _apply(jaxpr: Any, equation: Any, read: Any) -> list[Any]:
-    """Run one equation, as a program of its own."""
-    variables = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, core.Literal)))
-    outputs = [v for v in equation.outvars if not isinstance(v, core.DropVar)]
-    single = core.Jaxpr([], variables, outputs, [equation], effects=equation.effects, debug_info=jaxpr.debug_info)
-    found = iter(jax.core.eval_jaxpr(single, [], *(read(variable) for variable in variables)))
-    return [None if isinstance(v, core.DropVar) else next(found) for v in equation.outvars]
+    def row(self, stacked: Any, index: int) -> Any:
+        return stacked[index]
+
+    def stack(self, rows: list[Any]) -> Any:
+        return jnp.stack(rows)
 
 
 def _described(equation: Any) -> str:

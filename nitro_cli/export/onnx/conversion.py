@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax import export
-from jax.extend.core import Literal
 
 from nitro_cli.errors import ConfigError
 from nitro_cli.export.onnx.graph import OPSET, Graph, Value, tensor_type
 from nitro_cli.export.onnx.lowerings import LOWERINGS
 from nitro_cli.export.program import Served
+from nitro_cli.programs import LONGEST, JaxprWalk
 
 __all__ = ["onnx_model"]
 
 _LOWERINGS_IN = ("elementwise", "shaping", "gathering", "reducing", "contracting")
-_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_LONGEST = 512
-_LOOPS = {"while", "cond", "scan"}
 
 
 def onnx_model(served: Served, metadata: Mapping[str, str]) -> Any:
@@ -39,7 +36,7 @@ def onnx_model(served: Served, metadata: Mapping[str, str]) -> Any:
     graph = Graph(contract.inputs[0].name)
     names = [*sorted(served.weights), *(spec.name for spec in contract.inputs)]
     graph.constants.update(served.weights)
-    found = _lowered(graph, traced, names)
+    found = _Lowering(graph).walk(traced, names)
     outputs = sorted(contract.outputs, key=lambda spec: spec.name)
     for spec, value in zip(outputs, found, strict=True):
         if value == spec.name:
@@ -81,66 +78,37 @@ def _traced(served: Served) -> Any:
         ) from error
 
 
-def _lowered(graph: Graph, closed: Any, inputs: Sequence[Value]) -> list[Value]:
-    """Lower a closed jaxpr and return the names of its outputs."""
-    jaxpr = getattr(closed, "jaxpr", closed)
-    names: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
-    for variable, value in zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True):
-        names[variable] = graph.constant(np.asarray(value))
+class _Lowering(JaxprWalk[Value]):
+    """Writes operations into a graph; a value is the name of a tensor."""
 
-    def read(atom: Any) -> Value:
-        if isinstance(atom, Literal):
-            return graph.constant(np.asarray(atom.val, np.dtype(getattr(atom.aval, "dtype", None))))
-        return names[atom]
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
 
-    for equation in _needed(jaxpr):
-        outputs = _equation(graph, equation, [read(atom) for atom in equation.invars])
-        names.update(zip(equation.outvars, outputs, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    def constant(self, array: Any) -> Value:
+        return self.graph.constant(np.asarray(array))
 
+    def is_operation(self, equation: Any) -> bool:
+        return equation.primitive.name in LOWERINGS
 
-def _needed(jaxpr: Any) -> list[Any]:
-    """The equations that the outputs depend on; random keys that evaluation makes and drops are not among them."""
-    wanted = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
-    kept = []
-    for equation in reversed(jaxpr.eqns):
-        if wanted.intersection(equation.outvars):
-            wanted.update(atom for atom in equation.invars if not isinstance(atom, Literal))
-            kept.append(equation)
-    return kept[::-1]
-
-
-def _equation(graph: Graph, equation: Any, inputs: list[Value]) -> list[Value]:
-    primitive = equation.primitive.name
-    if primitive in LOWERINGS:
-        return LOWERINGS[primitive](graph, equation, inputs)
-    if primitive == "scan" and isinstance(equation.params["length"], int):
-        return _unrolled(graph, equation.params, inputs)
-    body = next((equation.params[key] for key in _BODIES if key in equation.params), None)
-    if body is not None and primitive not in _LOOPS:
-        return _lowered(graph, body, inputs)
-    raise ConfigError(
-        f"the primitive {primitive} cannot be written to ONNX",
-        where="forward or export_preprocess",
-        why="no lowering is known for it",
-        fix="write that part with other operations, or export a bundle or a savedmodel",
-    )
-
-
-def _unrolled(graph: Graph, params: Mapping[str, Any], inputs: list[Value]) -> list[Value]:
-    length, consts, carries = params["length"], params["num_consts"], params["num_carry"]
-    if length > _LONGEST:
+    def operation(self, equation: Any, inputs: list[Value]) -> list[Value]:
+        primitive = equation.primitive.name
+        if primitive in LOWERINGS:
+            return LOWERINGS[primitive](self.graph, equation, inputs)
+        if primitive == "scan" and isinstance(equation.params["length"], int):
+            raise ConfigError(
+                f"a loop of {equation.params['length']} turns cannot be written to ONNX",
+                why=f"loops of 1 to {LONGEST} turns are unrolled",
+            )
         raise ConfigError(
-            f"a loop of {length} turns cannot be written to ONNX", why=f"loops are unrolled up to {_LONGEST} turns"
+            f"the primitive {primitive} cannot be written to ONNX",
+            where="forward or export_preprocess",
+            why="no lowering is known for it",
+            fix="write that part with other operations, or export a bundle or a savedmodel",
         )
-    fixed, carry, xs = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
-    turns: list[list[Value]] = [[] for _ in range(length)]
-    for i in reversed(range(length)) if params["reverse"] else range(length):
-        at = graph.constant(i, np.int64)
-        found = _lowered(graph, params["jaxpr"], [*fixed, *carry, *(graph.op("Gather", x, at, axis=0) for x in xs)])
-        carry, turns[i] = found[:carries], found[carries:]
-    stacked = []
-    for column in zip(*turns, strict=True):
-        rows = [graph.op("Unsqueeze", value, graph.ints([0])) for value in column]
-        stacked.append(graph.op("Concat", *rows, axis=0))
-    return [*carry, *stacked]
+
+    def row(self, stacked: Value, index: int) -> Value:
+        return self.graph.op("Gather", stacked, self.graph.constant(index, np.int64), axis=0)
+
+    def stack(self, rows: list[Value]) -> Value:
+        rows = [self.graph.op("Unsqueeze", value, self.graph.ints([0])) for value in rows]
+        return self.graph.op("Concat", *rows, axis=0)
