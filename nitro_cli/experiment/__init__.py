@@ -56,4 +56,5 @@ with lazy_names(__name__):
     from .selectors import Average, Best, Epochs, Every, Last, Mode, Selector, parse_selector, rank
     from .sentinel import StrippedHost
     from .signatures import BatchField
+    from .source import source_facts
     from .views import compile_view, host_view, with_unset

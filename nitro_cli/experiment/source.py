@@ -1,14 +1,18 @@
-"""The documentation strings and lines of a class's fields, read from its source file when there is one."""
+"""What the source of an experiment says: where it is, and the documentation strings and lines of its fields."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import linecache
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-__all__ = ["FieldSource", "field_sources"]
+__all__ = ["FieldSource", "field_sources", "source_facts"]
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,26 @@ def _fields(node: ast.ClassDef) -> dict[str, FieldSource]:
         for name in names:
             found[name] = FieldSource(statement.lineno, doc)
     return found
+
+
+def source_facts(cls: type[Any]) -> dict[str, Any]:
+    """Where a class was defined and the digest of that text.
+
+    Returns:
+        `file` and `sha256`. A class of a notebook cell, a prompt, `python -c` or `exec` has no file: `file` is None,
+        `why` says so, and `sha256` is that of the cell's text where Python keeps it, else None.
+    """
+    written, line = cls.__nitro_source__
+    if not written.startswith("<"):
+        for file in (written, getattr(sys.modules.get(cls.__module__), "__file__", None)):
+            if file and Path(file).is_file():
+                return {
+                    "file": str(Path(file).resolve()),
+                    "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest(),
+                }
+    text = "".join(linecache.getlines(written))
+    if text:
+        why = f"line {line} of a notebook cell or a prompt ({written}), not of a file"
+        return {"file": None, "sha256": hashlib.sha256(text.encode()).hexdigest(), "why": why}
+    how = "by python -c, from standard input or by exec" if written.startswith("<") else f"in {written}, which is gone"
+    return {"file": None, "sha256": None, "why": f"it was defined {how}: there is no file"}

@@ -3,79 +3,30 @@
 from __future__ import annotations
 
 from nitro_cli.lazy_names import lazy_names
-from nitro_cli.run.compiling import Compiler
-from nitro_cli.run.devices import DeviceReport, setup_devices
-from nitro_cli.run.evaluation import Evaluator
-from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
-from nitro_cli.run.facts import fields_by_kind, versions
-from nitro_cli.run.handle import Nitro, set_exporter, train
-from nitro_cli.run.loop import train_events
-from nitro_cli.run.own_store import load_own
-from nitro_cli.run.phases import Phase, PhaseName, PhaseState, register_phase_monitor, unregister_phase_monitor
-from nitro_cli.run.plan import Plan
-from nitro_cli.run.position import Position
-from nitro_cli.run.progress import (
-    Reporter,
-    progress_counter,
-    progress_note,
-    set_default_reporter,
-    set_progress_reporter,
-)
-from nitro_cli.run.report import Band, SetupReport
-from nitro_cli.run.signals import NothingToSave, set_leave, signals, stop_again
-from nitro_cli.run.snapshot import flatten, unflatten
-from nitro_cli.run.state import RunState
-from nitro_cli.run.stopping import StopRequest
-from nitro_cli.run.training import Training
 
-with lazy_names(__name__):  # training needs neither
+with lazy_names(__name__):
+    from nitro_cli.run.compiling import Compiler
+    from nitro_cli.run.description import fields_by_kind, versions
+    from nitro_cli.run.devices import DeviceReport, setup_devices
+    from nitro_cli.run.evaluation import Evaluator
+    from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
     from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
-
-__all__ = [
-    "Band",
-    "Compiler",
-    "DeviceReport",
-    "DiskNeed",
-    "Diverged",
-    "DryRun",
-    "EpochBegan",
-    "EpochDone",
-    "Evaluator",
-    "Event",
-    "Nitro",
-    "NothingToSave",
-    "Observer",
-    "Phase",
-    "PhaseName",
-    "PhaseState",
-    "Plan",
-    "Position",
-    "ProgramUse",
-    "Reporter",
-    "RunState",
-    "SaveDue",
-    "SetupReport",
-    "StepsDone",
-    "StopRequest",
-    "Stopped",
-    "Training",
-    "dry_run",
-    "fields_by_kind",
-    "flatten",
-    "load_own",
-    "progress_counter",
-    "progress_note",
-    "register_phase_monitor",
-    "set_default_reporter",
-    "set_exporter",
-    "set_leave",
-    "set_progress_reporter",
-    "setup_devices",
-    "signals",
-    "stop_again",
-    "train",
-    "train_events",
-    "unflatten",
-    "unregister_phase_monitor",
-    "versions",
-]
+    from nitro_cli.run.handle import Nitro, set_exporter, train
+    from nitro_cli.run.loop import train_events
+    from nitro_cli.run.phases import Phase, PhaseName, PhaseState, register_phase_monitor, unregister_phase_monitor
+    from nitro_cli.run.plan import Plan
+    from nitro_cli.run.position import Position
+    from nitro_cli.run.progress import (
+        Reporter,
+        progress_counter,
+        progress_note,
+        set_default_reporter,
+        set_progress_reporter,
+    )
+    from nitro_cli.run.report import Band, SetupReport
+    from nitro_cli.run.signals import NothingToSave, ServedSignals, set_leave, stop_again
+    from nitro_cli.run.snapshot import flatten, unflatten
+    from nitro_cli.run.state import RunState
+    from nitro_cli.run.stopping import StopRequest
+    from nitro_cli.run.training import Training
+    from nitro_cli.run.user_checkpointer import load_own

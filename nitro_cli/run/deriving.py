@@ -8,7 +8,7 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError, HookError, nearest, warn
 from nitro_cli.experiment import Experiment, check_graphconst, same_content, with_unset
-from nitro_cli.run.facts import described
+from nitro_cli.run.description import described
 from nitro_cli.run.plan import Settings
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.restore import Source

@@ -93,7 +93,7 @@ class Evaluator:
             Progress.call("end", results)
         return results
 
-    def rehearse(self, split_name: str, run: RunState) -> dict[str, Any] | None:
+    def try_first_batch(self, split_name: str, run: RunState) -> dict[str, Any] | None:
         """Compile what a pass over a split needs, by taking its first batch through it.
 
         A last batch that is shorter than the others costs programs for device metrics and loss that are not made here.

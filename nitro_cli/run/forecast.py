@@ -13,14 +13,16 @@ import jax
 import numpy as np
 
 from nitro_cli.checkpoints import Retention, check_disk, disk_need, record_bytes, without_quarantine
-from nitro_cli.distributed import watched
+from nitro_cli.distributed import process_count, watched
 from nitro_cli.experiment import Checkpointer, Experiment
+from nitro_cli.metrics import check_scalar
 from nitro_cli.programs import CacheStats, Program, cache_stats
 from nitro_cli.registry import Resolved
-from nitro_cli.run.facts import record_leaves
+from nitro_cli.run.description import record_leaves
+from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.handle import Nitro
+from nitro_cli.run.judged_metrics import judged_metrics
 from nitro_cli.run.plan import Plan
-from nitro_cli.run.rehearsal import rehearse_validation
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.run.stepping import Stepper
@@ -139,7 +141,7 @@ def dry_run(e: Experiment | Resolved, **keywords: Any) -> DryRun:
         with watched():
             stepper = Stepper(plan, nitro.compiler, run.position.steps_per_dispatch)
             train = stepper.first_program(run)
-            rehearse_validation(plan, run, nitro.evaluator)
+            _try_validation(plan, run, nitro.evaluator)
     finally:
         nitro.release()
     leaves = jax.tree.leaves(nitro.params)
@@ -221,3 +223,23 @@ def _disk_need(plan: Plan, run: RunState) -> DiskNeed | None:
     while not os.path.exists(place) and place != place.parent:
         place = place.parent
     return DiskNeed(run_dir, each, count, need, shutil.disk_usage(place).free)
+
+
+def _try_validation(plan: Plan, run: RunState, evaluator: Evaluator) -> None:
+    """Take the first batch of the `val` split through what validation does; nothing is kept of it.
+
+    With several processes, each of which holds a part of the split, the first whole pass is what shows a mistake.
+
+    Args:
+        plan, run: of the handle.
+        evaluator: of the same.
+
+    Raises:
+        MetricError: a metric that something goes by is not reported; and whatever `metrics` raises.
+    """
+    if "val" not in plan.splits or process_count() > 1:
+        return
+    found = evaluator.try_first_batch("val", run)
+    if found is not None:
+        for what, metric in judged_metrics(plan):
+            check_scalar(found.get(metric), f"metric {metric!r} of {what}", found)

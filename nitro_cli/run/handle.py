@@ -19,7 +19,6 @@ from nitro_cli.experiment import Experiment
 from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, setup_cache
 from nitro_cli.registry import Resolved, from_preset, relative_source, resolved_of
-from nitro_cli.run.call_words import CALL_WORDS, check_knobs, told_to
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.device_fields import no_attribute
 from nitro_cli.run.evaluation import Evaluator
@@ -32,7 +31,7 @@ from nitro_cli.run.rendering import render
 from nitro_cli.run.report import SetupReport
 from nitro_cli.run.run_rules import restored_at_the_end
 from nitro_cli.run.setup import set_up
-from nitro_cli.run.start import Start
+from nitro_cli.run.start import CALL_WORDS, Start, check_knobs, told_to
 from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.run.training import Training

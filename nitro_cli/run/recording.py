@@ -35,11 +35,11 @@ from nitro_cli.distributed import (
     main_says,
     process_count,
 )
-from nitro_cli.experiment import Checkpointer, content_digest, own_store
+from nitro_cli.experiment import Checkpointer, content_digest, own_store, source_facts
 from nitro_cli.metrics import check_scalar, encode_row, flatten_scalars
 from nitro_cli.registry import exported_config, holds_machine_path, write_config
 from nitro_cli.run.compiling import Compiler
-from nitro_cli.run.facts import (
+from nitro_cli.run.description import (
     derived_values,
     fields_by_kind,
     logged_parameters,
@@ -49,12 +49,11 @@ from nitro_cli.run.facts import (
     recorded_parameters,
     versions,
 )
-from nitro_cli.run.identity import source_facts
 from nitro_cli.run.line_files import HISTORY, LOG, cut_lines, line_lengths
-from nitro_cli.run.own_store import save_own
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.restore import Source
 from nitro_cli.run.state import RunState
+from nitro_cli.run.user_checkpointer import save_own
 from nitro_cli.tracking import JsonLinesWriter, logger_identity, open_logger, reattach_logger
 
 __all__ = ["Recorder", "RunPlace", "continued_run"]

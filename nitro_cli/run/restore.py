@@ -23,9 +23,9 @@ from nitro_cli.checkpoints import (
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, warn
 from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, graphconst_value
 from nitro_cli.optim import accumulator_dtype
-from nitro_cli.run.own_store import load_own
 from nitro_cli.run.position import Position
 from nitro_cli.run.snapshot import named_leaves, unflatten
+from nitro_cli.run.user_checkpointer import load_own
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import AveragedFrom, ResumeMeta

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from nitro_cli.data import ignore_group_signals
 from nitro_cli.import_frames import importing
 
-__all__ = ["NothingToSave", "Stoppable", "set_leave", "signals", "stop_again"]
+__all__ = ["NothingToSave", "ServedSignals", "Stoppable", "set_leave", "stop_again"]
 
 STOP_SIGNALS = {
     getattr(signal, name): name.lower() for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -36,7 +36,7 @@ _END = b"\0"
 
 Leave = Callable[[signal.Signals, str], None]
 _leave: Leave | None = None
-_active: weakref.WeakSet[signals] = weakref.WeakSet()
+_active: weakref.WeakSet[ServedSignals] = weakref.WeakSet()
 
 
 class Stoppable(Protocol):
@@ -86,7 +86,7 @@ def stop_again() -> None:
         work.stop_again()
 
 
-class signals:
+class ServedSignals:
     """While inside, the stop signals that are not ignored become requests to `work`; a second one leaves at once.
 
     Only the main thread of the main interpreter can own signal handlers: elsewhere nothing is installed. The old
@@ -110,7 +110,7 @@ class signals:
         self._ends: tuple[socket.socket, socket.socket] | None = None
         self._wakeup_before = -1
 
-    def __enter__(self) -> signals:
+    def __enter__(self) -> ServedSignals:
         self.enter()
         return self
 

@@ -20,7 +20,7 @@ from nitro_cli.run.plan import Plan
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.recording import Recorder, RunPlace, continued_run
 from nitro_cli.run.restore import load_source, with_weights
-from nitro_cli.run.signals import signals
+from nitro_cli.run.signals import ServedSignals
 from nitro_cli.run.state import RunState
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.text import message_of
@@ -63,7 +63,7 @@ class Training:
         self._place: RunPlace | None = None
         self._recorder: Recorder | None = None
         self._driver: Driver | None = None
-        self._signals = signals(self)
+        self._signals = ServedSignals(self)
         self._ended = self._end_reason()
         own_run = before.run_id if before is not None else None
         if self._ended is not None and own_run is None and continued_run(plan.resumed, plan.settings.run_dir) is None:

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from nitro_cli.export.writing import new_directory, new_file
-from nitro_cli.run import NothingToSave, signals
+from nitro_cli.run import NothingToSave, ServedSignals
 
 
 @pytest.mark.parametrize("new", [new_directory, new_file])
@@ -14,7 +14,7 @@ def test_a_stop_that_a_callback_swallows_keeps_the_artefact_from_appearing(tmp_p
     target = tmp_path / "made"
 
     def write():
-        with signals(NothingToSave()), new(target, force=False) as temporary:
+        with ServedSignals(NothingToSave()), new(target, force=False) as temporary:
             (temporary / "file" if temporary.is_dir() else temporary).write_text("half")
             with contextlib.suppress(BaseException):
                 signal.raise_signal(signal.SIGINT)
