@@ -58,6 +58,7 @@ with lazy_names(__name__, _connect, _moved):
         CheckpointRecord as CheckpointRecord,
         average_checkpoints as average_checkpoints,
         checkpoint_info as checkpoint_info,
+        compare_runs as compare_runs,
         load_checkpoint as load_checkpoint,
         read_manifest as read_manifest,
         runs as runs,

@@ -10,6 +10,7 @@ from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
     from nitro_cli.checkpoints.averaging import average, average_checkpoints
+    from nitro_cli.checkpoints.comparison import ComparedRun, Comparison, compare_runs
     from nitro_cli.checkpoints.disk import check_disk, disk_need
     from nitro_cli.checkpoints.entries import Manifest, ManifestEntry, RunInfo
     from nitro_cli.checkpoints.fallback import load_with_fallback, quarantine, without_quarantine
@@ -36,7 +37,7 @@ with lazy_names(__name__):
         SourceOfWeights,
     )
     from nitro_cli.checkpoints.record_metadata import check_stop_counters, checkpoint_info, record_info, resume_meta
-    from nitro_cli.checkpoints.recorded_history import run_history
+    from nitro_cli.checkpoints.recorded_history import read_history
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
     from nitro_cli.checkpoints.run_file import read_run_file

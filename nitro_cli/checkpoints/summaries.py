@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.errors import IntegrityError
 from nitro_cli.text import user_path
 
 from .entries import Manifest, ManifestEntry, RunInfo
 from .locks import run_is_locked
 from .manifest import read_manifest
+from .run_file import RUN_FILE, read_run_file
 
 __all__ = ["RunSummary", "best_entry", "runs", "summarize"]
+
+_STOP_CAUSES = ("sigint", "sigterm", "sigusr1", "max_time", "request")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,20 @@ class RunSummary:
     def class_name(self) -> str:
         """The name of the experiment's class."""
         return self.experiment.rpartition(":")[2].rpartition(".")[2]
+
+    @property
+    def stop_cause(self) -> str | None:
+        """What asked the run to stop: `sigint`, `sigterm`, `sigusr1`, `max_time`, `request`; None when nothing did.
+
+        Also None where its run.json does not say, as those of earlier versions do not, or cannot be read.
+        """
+        if self.status != "requested":
+            return None
+        try:
+            cause = read_run_file(self.path / RUN_FILE).get("stop_cause")
+        except (OSError, IntegrityError):
+            return None
+        return cause if cause in _STOP_CAUSES else None
 
     def as_json(self) -> dict[str, Any]:
         """The form in `nitro runs --json`: `experiment` is the class's name, as in every other document."""

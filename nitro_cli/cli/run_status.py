@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nitro_cli.errors import IntegrityError
-
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import RunSummary
 
-__all__ = ["asked_text", "status_text", "stop_cause"]
+__all__ = ["asked_text", "status_text"]
 
 _ASKED = {
     "sigint": "interrupted",
@@ -20,22 +18,6 @@ _ASKED = {
 }
 
 
-def stop_cause(summary: RunSummary) -> str | None:
-    """What asked the run to stop: `sigint`, `sigterm`, `sigusr1`, `max_time`, `request`; None when nothing did.
-
-    Also None where its run.json does not say, as those of earlier versions do not, or cannot be read.
-    """
-    if summary.status != "requested":
-        return None
-    from nitro_cli.checkpoints import read_run_file
-
-    try:
-        cause = read_run_file(summary.path / "run.json").get("stop_cause")
-    except (OSError, IntegrityError):
-        return None
-    return cause if isinstance(cause, str) and cause in _ASKED else None
-
-
 def asked_text(cause: str | None) -> str | None:
     """The word for what asked a run to stop: `interrupted` for Ctrl-C, `SIGTERM`, `max_time`."""
     return None if cause is None else _ASKED[cause]
@@ -43,4 +25,4 @@ def asked_text(cause: str | None) -> str | None:
 
 def status_text(summary: RunSummary) -> str:
     """The run's status, and in the place of `requested` what asked."""
-    return asked_text(stop_cause(summary)) or summary.status
+    return asked_text(summary.stop_cause) or summary.status

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from nitro_cli import Nitro
-from nitro_cli.checkpoints import resolve_resume, runs, verify
-from nitro_cli.cli.run_history import read_history
-from nitro_cli.cli.run_places import FoundRun
+from nitro_cli.checkpoints import read_history, resolve_resume, runs, verify
 from nitro_cli.errors import IntegrityError, NitroWarning
 from nitro_cli.tracking import JSONLogger
 from tests.faults.subject import Subject
@@ -66,13 +64,13 @@ def test_a_changed_history_does_not_move_the_star_is_told_by_verify_and_does_not
     file = run / "history.jsonl"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole = read_history(FoundRun(root, run.name))
+        whole = read_history(root, run.name)
         assert all(outcome.ok for outcome in verify(root))
     assert whole.best is not None
     assert whole.best["epoch"] == 1
     file.write_text(damage(file.read_text()))
     with pytest.warns(NitroWarning, match=r"history\.jsonl"):
-        shown = read_history(FoundRun(root, run.name))
+        shown = read_history(root, run.name)
     assert shown.json_rows() == whole.json_rows()
     assert shown.best == whole.best
     (wrong,) = [outcome for outcome in verify(root) if not outcome.ok]
@@ -92,12 +90,12 @@ def test_a_copy_made_while_the_run_wrote_is_readable_and_comes_to_the_same_end(r
     shutil.rmtree(root / newest.path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ahead = read_history(FoundRun(root, run.name))
+        ahead = read_history(root, run.name)
     assert [row["epoch"] for row in ahead] == [1, 2]
     before = outcome_of_copy(root, run)
     (run / "history.jsonl").write_text("")
     with pytest.warns(NitroWarning, match="no row for epoch 1"):
-        behind = read_history(FoundRun(root, run.name))
+        behind = read_history(root, run.name)
     assert [row["epoch"] for row in behind] == [1]
     assert before
 
@@ -184,6 +182,6 @@ def test_a_pipe_a_directory_or_a_loop_in_the_place_of_a_file_is_told_and_nobody_
             with pytest.raises(IntegrityError):
                 runs(root)
         else:
-            read_history(FoundRun(root, run.name))
+            read_history(root, run.name)
             assert len(runs(root)) == 1
             assert resolve_resume("auto", root) is not None

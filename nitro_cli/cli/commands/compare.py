@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,13 +11,14 @@ from nitro_cli.cli import completion
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import number, table, value_text
 from nitro_cli.cli.run_places import FoundRun, find_run, run_roots, summaries
-from nitro_cli.cli.run_status import asked_text, stop_cause
-from nitro_cli.errors import ConfigError, ExitCode, NotFoundError
+from nitro_cli.cli.run_status import status_text
+from nitro_cli.errors import ConfigError, ExitCode
 from nitro_cli.text import user_path
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from nitro_cli.checkpoints import ComparedRun, Comparison
 
-_MISSING = object()
+__all__ = ["run"]
 
 
 def run(
@@ -33,31 +34,30 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="Also the fields that are the same.")] = False,
 ) -> int:
     """Configurations and results of two or more runs side by side, differences first; of a directory, all its runs."""
+    from nitro_cli.checkpoints import compare_runs
+
     places = _all_of(output, runs[0]) if len(runs) == 1 else [find_run(text) for text in runs]
     if len(places) < 2:
         raise ConfigError("one run has nothing to be compared with", fix="name two or more: `nitro compare RUN RUN`")
-    configs = [_configuration(place) for place in places]
-    results = [_results(place) for place in places]
-    names = list(dict.fromkeys(name for config in configs for name in config))
-    differing = [name for name in names if len({repr(config.get(name, _MISSING)) for config in configs}) > 1]
-    same = [name for name in names if name not in differing]
+    found = compare_runs(*(place.path for place in places))
     if output.json:
         output.document(
-            runs=[{"id": p.id, "run_dir": p.root, **r} for p, r in zip(places, results, strict=True)],
-            differences=[{"field": name, "values": [config.get(name) for config in configs]} for name in differing],
-            same={name: configs[0][name] for name in same},
+            runs=[_as_json(run) for run in found.runs],
+            differences=[{"field": n, "values": [run.fields.get(n) for run in found.runs]} for n in found.differences],
+            same={name: found.runs[0].fields[name] for name in found.same},
         )
         return ExitCode.OK
-    columns = ["", *(place.id for place in places)]
-    fold = tuple(range(1, len(columns)))
-    keys = list(dict.fromkeys(key for result in results for key in _shown(result)))
-    rows = [[key, *(_shown(result).get(key) for result in results)] for key in keys]
-    output.show(table(columns, rows, fold=fold, title="results"))
-    _show_fields(output, columns, configs, differing, "\ndifferent")
+    columns = ["", *(run.path.name for run in found.runs)]
+    shown = [_shown(run) for run in found.runs]
+    rows = [
+        [key, *(results.get(key) for results in shown)] for key in dict.fromkeys(key for run in shown for key in run)
+    ]
+    output.show(table(columns, rows, fold=tuple(range(1, len(columns))), title="results"))
+    _show_fields(output, columns, found, found.differences, "\ndifferent")
     if every:
-        _show_fields(output, columns, configs, same, "\nthe same")
-    elif same:
-        output.note(f"{len(same)} fields are the same; --all shows them")
+        _show_fields(output, columns, found, found.same, "\nthe same")
+    elif found.same:
+        output.note(f"{len(found.same)} fields are the same; --all shows them")
     return ExitCode.OK
 
 
@@ -73,67 +73,24 @@ def _all_of(output: Output, text: str) -> list[FoundRun]:
     return readable
 
 
-def _show_fields(
-    output: Output, columns: list[str], configs: list[dict[str, Any]], names: list[str], title: str
-) -> None:
+def _show_fields(output: Output, columns: list[str], found: Comparison, names: Sequence[str], title: str) -> None:
     if not names:
         return
-    rows = [[name, *(value_text(c[name]) if name in c else "-" for c in configs)] for name in names]
+    rows = [[n, *(value_text(run.fields[n]) if n in run.fields else "-" for run in found.runs)] for n in names]
     output.show(table(columns, rows, fold=tuple(range(1, len(columns))), title=title))
 
 
-def _configuration(place: FoundRun) -> dict[str, Any]:
-    """The run's `config.toml`, flat; what is none is absent."""
-    from nitro_cli.registry import read_toml
-
-    try:
-        document = read_toml(place.config, follow=False).data
-    except ConfigError as error:
-        what = f"the run {place.id} has no readable configuration"
-        raise NotFoundError(what, where=str(place.config), why=error.why) from error
-    flat: dict[str, Any] = {}
-    about = document.get("experiment", {})
-    flat |= {key: about[key] for key in ("name", "preset") if key in about}
-    for section in ("fields", "schedules"):
-        prefix = "" if section == "fields" else "schedules."
-        flat |= _flattened(prefix, document.get(section, {}))
-    for name, held in document.get("unwritten", {}).items():
-        flat[name] = f"{held.get('type')} {str(held.get('sha256'))[:8]}"
-    flat.pop("run_dir", None)
-    return flat
-
-
-def _flattened(prefix: str, table_: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table_.items():
-        if isinstance(value, Mapping):
-            flat |= _flattened(f"{prefix}{key}.", value)
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _results(place: FoundRun) -> dict[str, Any]:
-    """Status, best score and the last epoch's numbers."""
-    summary = next((s for s in summaries(place.root) if s.id == place.id), None)
-    found: dict[str, Any] = {} if summary is None else summary.as_json()
+def _as_json(run: ComparedRun) -> dict[str, Any]:
+    found = {} if run.summary is None else run.summary.as_json()
     facts = {key: found.get(key) for key in ("experiment", "import_path", "preset", "status", "best", "parent")}
-    facts["stop_cause"] = None if summary is None else stop_cause(summary)
-    try:
-        from nitro_cli.cli.run_history import read_history
-
-        history = read_history(place)
-    except NotFoundError:
-        return {**facts, "epochs": 0, "last": {}}
-    rows = list(history)
-    last = {k: v for k, v in (rows[-1] if rows else {}).items() if isinstance(v, int | float)}
-    return {**facts, "epochs": len(rows), "last": last}
+    facts["stop_cause"] = None if run.summary is None else run.summary.stop_cause
+    return {"id": run.path.name, "run_dir": run.path.parent, **facts, "epochs": run.epochs, "last": dict(run.last)}
 
 
-def _shown(result: dict[str, Any]) -> dict[str, str]:
-    best = result["best"]
-    shown = {"status": asked_text(result["stop_cause"]) or str(result["status"]), "epochs": str(result["epochs"])}
+def _shown(run: ComparedRun) -> dict[str, str]:
+    best = None if run.summary is None else run.summary.best
+    shown = {"status": "None" if run.summary is None else status_text(run.summary), "epochs": str(run.epochs)}
     if best is not None:
-        shown[f"best {best['metric']}"] = number(best["score"], 6)
-    last = {key: value for key, value in result["last"].items() if key not in ("epoch", "step")}
+        shown[f"best {best.metric}"] = number(best.score, 6)
+    last = {key: value for key, value in run.last.items() if key not in ("epoch", "step")}
     return shown | {f"last {key}": number(value, 6) for key, value in last.items()}

@@ -8,7 +8,6 @@ import typer
 
 from nitro_cli.cli.options import RunChoice, RunDir
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.run_history import read_history
 from nitro_cli.cli.run_places import find_run
 from nitro_cli.errors import ExitCode
 
@@ -25,10 +24,12 @@ def run(
     csv: Annotated[bool, typer.Option("--csv", help="All rows as CSV.")] = False,
 ) -> int:
     """A run's metrics per epoch, the best epoch starred."""
+    from nitro_cli.checkpoints import read_history
+
     place = find_run(run_dir, run_id, with_history=True)
     if not place.chosen:
         output.note(f"run {place.id} of {place.root}")
-    history: Any = read_history(place)
+    history: Any = read_history(place.root, place.id)
     if metric:
         history = history.select(*metric)
     if output.json:

@@ -9,7 +9,6 @@ import typer
 
 from nitro_cli.cli.options import RunChoice, RunDir
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.run_history import read_history
 from nitro_cli.cli.run_places import find_run
 from nitro_cli.errors import ConfigError, ExitCode, StorageError
 from nitro_cli.text import user_path
@@ -43,8 +42,10 @@ def run(
     x: Annotated[Axis, typer.Option("--x", help="Horizontal axis.")] = Axis.EPOCH,
 ) -> int:
     """Draw a run's metrics over its epochs to a file."""
+    from nitro_cli.checkpoints import read_history
+
     place = find_run(run_dir, run_id, with_history=True)
-    history = read_history(place)
+    history = read_history(place.root, place.id)
     wanted = None if not metric else ("all" if metric == ["all"] else metric)
     figure = history.plot(wanted, x=x.value)
     target = user_path(out) if out is not None else place.path / "history.png"

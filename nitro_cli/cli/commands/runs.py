@@ -12,7 +12,7 @@ from nitro_cli.cli import completion
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.tables import age, epochs_text, number, table
 from nitro_cli.cli.run_places import HOME, check_manifest_lost, choose_run, find_run, is_run_root, run_roots
-from nitro_cli.cli.run_status import status_text, stop_cause
+from nitro_cli.cli.run_status import status_text
 from nitro_cli.errors import ExitCode, RunNotFoundError
 from nitro_cli.text import user_path
 
@@ -64,7 +64,7 @@ def run(
     found = {root: _runs_of(root, only, sort, limit, rescan) for root in roots}
     if output.json:
         rows = [
-            {**summary.as_json(), "stop_cause": stop_cause(summary), "run_dir": str(root)}
+            {**summary.as_json(), "stop_cause": summary.stop_cause, "run_dir": str(root)}
             for root, held in found.items()
             for summary in held
         ]
