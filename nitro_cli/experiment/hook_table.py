@@ -51,8 +51,8 @@ class HookTable:
 
     def _from_parts(self, e: Any) -> dict[str, _Supplied]:
         listed = list(parts_in(e, self._names))
-        parts = dict(listed)
-        twice = next((path for path, part in listed if parts[path] is not part), None)
+        parts, paths = dict(listed), [path for path, _ in listed]
+        twice = next((path for path in paths if paths.count(path) > 1), None)
         if twice is not None:
             raise ConfigError(
                 f"two parts of {self._cls.__name__} are both called {twice}",

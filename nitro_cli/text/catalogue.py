@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -169,5 +170,13 @@ def _import_path(value: Any) -> str:
 
 
 def _same_source(held: Any, value: Any) -> bool:
-    """Whether a definition ran again, as a notebook cell does."""
-    return _import_path(held) == _import_path(value)
+    """Whether a definition ran again: a notebook cell, or a file that was run and is imported by another name."""
+    name = getattr(held, "__qualname__", None)
+    if name is None or name != getattr(value, "__qualname__", None):
+        return False
+    file = _file_of(held)
+    return held.__module__ == value.__module__ or (file is not None and file == _file_of(value))
+
+
+def _file_of(value: Any) -> str | None:
+    return getattr(sys.modules.get(getattr(value, "__module__", "")), "__file__", None)

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,6 +69,9 @@ def test_a_second_registration_is_refused_unless_it_replaces(gadgets: Catalogue[
     assert "replace=True" in refused.value.fix
     gadgets.register("lamp", replace=True)(Other)
     assert gadgets.find("lamp") is Other
+    gadgets.register("bulb")(Lamp())
+    with pytest.raises(ConfigError, match="there is a gadget bulb already"):
+        gadgets.register("bulb")(Lamp())
 
 
 def test_a_definition_that_runs_again_takes_its_own_place(gadgets: Catalogue[Any]) -> None:
@@ -80,6 +84,23 @@ def test_a_definition_that_runs_again_takes_its_own_place(gadgets: Catalogue[Any
     cell()
     again = cell()
     assert gadgets.find("lamp") is again
+
+
+def test_a_file_that_is_loaded_by_two_names_takes_its_own_place(
+    gadgets: Catalogue[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {}
+    for name, file in (("first", "lamps.py"), ("second", "lamps.py"), ("third", "others.py")):
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / file)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec("class Lamp: ...", module.__dict__)
+        files[name] = module.Lamp
+    gadgets.register("lamp")(files["first"])
+    gadgets.register("lamp")(files["second"])
+    assert gadgets.find("lamp") is files["second"]
+    with pytest.raises(ConfigError, match="there is a gadget lamp already"):
+        gadgets.register("lamp")(files["third"])
 
 
 @pytest.mark.parametrize(
