@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, Self
 
 from nitro_cli.errors import IntegrityError, NotFoundError, StorageError, nearest
 from nitro_cli.text import parse_json, read_regular, user_path, write_atomically
-from nitro_cli.text.canonical import canonical
+from nitro_cli.text.canonical import canonical, canonical_digest
 from nitro_cli.text.documents import Document, check_document
 
-__all__ = ["load_artefact", "newest_artefact", "save_artefact", "save_text"]
+__all__ = ["Artefact", "newest_artefact", "save_text"]
 
-_T = TypeVar("_T", bound=Document)
 _LARGEST = 1 << 28
 
 
-def save_artefact(artefact: Document, path: Path | str) -> Path:
-    """Write an artefact as canonical JSON.
+class Artefact(Document):
+    """A frozen value that is kept as a file of its own."""
 
-    Raises:
-        StorageError: the file cannot be written; one that is there stays.
-    """
-    place = user_path(path)
-    _save(place, canonical(artefact.model_dump()) + b"\n")
-    return place
+    artefact: ClassVar[str]
+    """What it is called in errors."""
+
+    @cached_property
+    def id(self) -> str:
+        """The digest of its canonical JSON."""
+        return canonical_digest(self.model_dump())
+
+    def save(self, path: Path | str) -> Path:
+        """Write it as canonical JSON, whole or not at all.
+
+        Raises:
+            StorageError: the file cannot be written; one that is there stays.
+        """
+        place = user_path(path)
+        _save(place, canonical(self.model_dump()) + b"\n")
+        return place
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read one.
+
+        Raises:
+            NotFoundError: there is no such file.
+            IntegrityError: it is malformed, or of a later nitro.
+        """
+        place, what = user_path(path), cls.artefact
+        try:
+            value = parse_json(read_regular(place, limit=_LARGEST))
+        except (FileNotFoundError, NotADirectoryError):
+            beside = [p.name for p in place.parent.glob("*.json")] if place.parent.is_dir() else []
+            raise NotFoundError(f"there is no {what} {place}", nearest=nearest(place.name, beside)) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise IntegrityError(f"the {what} cannot be read", where=str(place)[:300], why=why) from error
+        return check_document(cls, value, place, what=f"the {what} is malformed", fix="fit it again")
 
 
 def save_text(path: Path, text: str) -> None:
@@ -34,30 +64,6 @@ def save_text(path: Path, text: str) -> None:
         StorageError: the file cannot be written; one that is there stays.
     """
     _save(path, text.encode("utf-8", "backslashreplace"))
-
-
-def load_artefact(kind: type[_T], path: Path | str, what: str) -> _T:
-    """Read an artefact.
-
-    Args:
-        kind: its schema.
-        path: the file.
-        what: its name in errors.
-
-    Raises:
-        NotFoundError: there is no such file.
-        IntegrityError: it is malformed.
-    """
-    place = user_path(path)
-    try:
-        value = parse_json(read_regular(place, limit=_LARGEST))
-    except (FileNotFoundError, NotADirectoryError):
-        beside = [p.name for p in place.parent.glob("*.json")] if place.parent.is_dir() else []
-        raise NotFoundError(f"there is no {what} {place}", nearest=nearest(place.name, beside)) from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise IntegrityError(f"the {what} cannot be read", where=str(place)[:300], why=why) from error
-    return check_document(kind, value, place, what=f"the {what} is malformed", fix="fit it again")
 
 
 def newest_artefact(folder: Path, name: str) -> Path:

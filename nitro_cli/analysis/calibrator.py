@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from nitro_cli.analysis.artefact_file import load_artefact, save_artefact
+from nitro_cli.analysis.artefact_file import Artefact
 from nitro_cli.analysis.calibration_methods import CALIBRATORS, FitFailure
 from nitro_cli.analysis.prediction import Prediction
 from nitro_cli.analysis.reliability import label_nll, nll
 from nitro_cli.errors import ConfigError, DataError, FitError, MismatchError, NitroError
-from nitro_cli.text.canonical import canonical_digest
 from nitro_cli.text.documents import Count, Digest, Document, Name, Names, Number
 
 __all__ = [
@@ -85,7 +82,7 @@ class AcceptedMismatch:
         return {"name": self.name, "mismatches": list(self.mismatches)}
 
 
-class Calibrator(Document):
+class Calibrator(Artefact):
     """A fitted calibrator, bound to the model, the labels and the split it was fitted on.
 
     Attributes:
@@ -97,6 +94,8 @@ class Calibrator(Document):
         split: the data it was fitted on.
         fit: how well it fits them.
     """
+
+    artefact: ClassVar[str] = "calibrator"
 
     model_config = ConfigDict(extra="forbid")
 
@@ -126,29 +125,6 @@ class Calibrator(Document):
             raise ValueError("its parameters are not one per label")
         self._parsed = parsed
         return self
-
-    @cached_property
-    def id(self) -> str:
-        """The digest of its canonical JSON."""
-        return canonical_digest(self.model_dump())
-
-    def save(self, path: Path | str) -> Path:
-        """Write it as canonical JSON, whole or not at all.
-
-        Raises:
-            StorageError: the file cannot be written.
-        """
-        return save_artefact(self, path)
-
-    @classmethod
-    def load(cls, path: Path | str) -> Calibrator:
-        """Read one.
-
-        Raises:
-            NotFoundError: there is no such file.
-            IntegrityError: it is malformed, or of a later nitro.
-        """
-        return load_artefact(cls, path, "calibrator")
 
     def apply(self, prediction: Prediction, *, override: str | None = None) -> Calibrated:
         """Raw and calibrated probabilities side by side; the decision stays that of the raw ones.

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from nitro_cli.analysis.artefact_file import load_artefact, save_artefact
+from nitro_cli.analysis.artefact_file import Artefact
 from nitro_cli.analysis.calibrator import AcceptedMismatch, Calibrator, SplitUsed, check_bound
 from nitro_cli.analysis.coverage import Coverage
 from nitro_cli.analysis.held_out import check_apart
 from nitro_cli.analysis.prediction import Prediction
 from nitro_cli.analysis.scores import scored_rows, scores_of
 from nitro_cli.errors import DataError, MismatchError
-from nitro_cli.text.canonical import canonical_digest
-from nitro_cli.text.documents import Digest, Document, Names, Number
+from nitro_cli.text.documents import Digest, Names, Number
 
 __all__ = ["AbstentionPolicy", "Decisions", "Verdict"]
 
@@ -43,7 +40,7 @@ class Verdict:
     reason: str | None
 
 
-class AbstentionPolicy(Document):
+class AbstentionPolicy(Artefact):
     """Accept a decision whose score reaches the threshold; abstain from others.
 
     Attributes:
@@ -58,6 +55,8 @@ class AbstentionPolicy(Document):
         risk: the ceiling that was asked for.
         confidence: of the basis `sgr`, else None.
     """
+
+    artefact: ClassVar[str] = "policy"
 
     model_config = ConfigDict(extra="forbid")
 
@@ -82,29 +81,6 @@ class AbstentionPolicy(Document):
         if len(self.labels) < 2:
             raise ValueError("fewer than two labels")
         return self
-
-    @cached_property
-    def id(self) -> str:
-        """The digest of its canonical JSON."""
-        return canonical_digest(self.model_dump())
-
-    def save(self, path: Path | str) -> Path:
-        """Write it as canonical JSON, whole or not at all.
-
-        Raises:
-            StorageError: the file cannot be written.
-        """
-        return save_artefact(self, path)
-
-    @classmethod
-    def load(cls, path: Path | str) -> AbstentionPolicy:
-        """Read one.
-
-        Raises:
-            NotFoundError: there is no such file.
-            IntegrityError: it is malformed.
-        """
-        return load_artefact(cls, path, "policy")
 
     def apply(
         self, prediction: Prediction, *, calibrator: Calibrator | None = None, override: str | None = None
