@@ -192,10 +192,6 @@ class ScheduleError(ConfigError):
     """A schedule's key, kind or parameters are wrong."""
 
 
-class OptimizerError(ConfigError):
-    """The optimizer, its groups, decay or anchors are wrong."""
-
-
 class DataError(ConfigError):
     """A split or a batch breaks the contract of data sources."""
 
@@ -208,12 +204,16 @@ class MissingExtraError(ConfigError):
     """An optional feature was asked for whose packages are not installed."""
 
 
-class MetricError(ConfigError):
-    """A metric is missing, is not a real number, or has no way to combine."""
-
-
 class HookError(NitroError):
     """A user's hook returned something it must not."""
+
+
+class OptimizerError(HookError):
+    """The optimizer, its groups, decay or anchors, as the hooks give them, are wrong."""
+
+
+class MetricError(HookError):
+    """A metric is missing, is not a real number, or has no way to combine."""
 
 
 class FitError(NitroError):

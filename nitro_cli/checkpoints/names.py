@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from nitro_cli.errors import ConfigError, IntegrityError
+from nitro_cli.errors import ConfigError, HookError, IntegrityError
 from nitro_cli.text import is_utf8, visible
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 CHECKPOINTS = "checkpoints"
+AVERAGES = "averages"
 RUN_ID = re.compile(r"[0-9a-f]{8}")
 QUARANTINED = re.compile(r"\.corrupt-\d+$")
 _STRAYS = (".tmp-", ".deleting-")
@@ -74,7 +75,7 @@ def record_name(name: str) -> str:
     long name is cut and ended with its digest.
 
     Raises:
-        ConfigError: the name is empty, starts with a dot, leads outside the directory, or has the form of a
+        HookError: the name is empty, starts with a dot, leads outside the directory, or has the form of a
             quarantined checkpoint.
     """
     if not isinstance(name, str) or not name.strip():
@@ -94,8 +95,8 @@ def record_name(name: str) -> str:
     return safe
 
 
-def _refused(name: object, why: str) -> ConfigError:
-    return ConfigError(
+def _refused(name: object, why: str) -> HookError:
+    return HookError(
         f"a checkpoint cannot be named {name!r}",
         where="checkpoint_filename",
         why=why,

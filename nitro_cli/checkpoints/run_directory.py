@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from nitro_cli.errors import ConfigError, IncompatibleError
+from nitro_cli.errors import HookError, IncompatibleError
 
 from .entries import Manifest, ManifestEntry, latest_entry
 from .names import CHECKPOINTS, record_name
@@ -53,7 +53,7 @@ def new_record_path(run_path: Path, name: str, resume_point: bool) -> Path:
         resume_point: it gets `-resume` behind its name.
 
     Raises:
-        ConfigError: the name collides or leads outside.
+        HookError: the name collides or leads outside.
     """
     folder = run_path / CHECKPOINTS
     safe = record_name(f"{name}-resume" if resume_point else name)
@@ -65,7 +65,7 @@ def new_record_path(run_path: Path, name: str, resume_point: bool) -> Path:
             path = folder / f"{safe}-{count}"
             count += 1
     elif os.path.lexists(path):
-        raise ConfigError(
+        raise HookError(
             f"the run already has a checkpoint named {safe!r}",
             where="checkpoint_filename",
             why="it would be overwritten",

@@ -12,7 +12,7 @@ from nitro_cli.text import user_path
 
 from .entries import Manifest
 from .manifest import MANIFEST_FILE, load_manifest, present_names
-from .names import CHECKPOINTS, QUARANTINED, RUN_ID, is_checkpoint_name, quarantined_records
+from .names import AVERAGES, CHECKPOINTS, QUARANTINED, RUN_ID, is_checkpoint_name, quarantined_records
 from .reconcile import with_records
 from .record import verify_record
 from .record_metadata import RECORD_FILE
@@ -56,7 +56,7 @@ class Verification:
 
 
 def verify(path: Path | str) -> list[Verification]:
-    """Verify a checkpoint, all checkpoints of a run, or all of a directory of runs.
+    """Verify a checkpoint, all checkpoints and averages of a run, or all of a directory of runs.
 
     Of a run or a directory also what its manifest lists and the disk does not hold, and where the manifest or a run's
     history says otherwise than the records.
@@ -100,12 +100,16 @@ def _records(place: Path) -> list[Path]:
     if _is_record(place):
         return [place]
     if (place / CHECKPOINTS).is_dir():
-        found = sorted(p for p in (place / CHECKPOINTS).iterdir() if p.is_dir() and is_checkpoint_name(p.name))
-        return found or quarantined_records(place)
+        return (_inside(place / CHECKPOINTS) or quarantined_records(place)) + _inside(place / AVERAGES)
     if place.is_dir():
         runs = sorted(p for p in place.iterdir() if RUN_ID.fullmatch(p.name) and (p / CHECKPOINTS).is_dir())
         return [record for run in runs for record in _records(run)]
     return []
+
+
+def _inside(folder: Path) -> list[Path]:
+    items = folder.iterdir() if folder.is_dir() else ()
+    return sorted(item for item in items if item.is_dir() and is_checkpoint_name(item.name))
 
 
 def _against_manifest(place: Path, told: set[Path]) -> list[Verification]:

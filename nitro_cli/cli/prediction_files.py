@@ -122,8 +122,8 @@ class OutputFile:
                 where="--output",
                 fix=f"--output {path.with_suffix('.npz')}",
             )
-        if path.exists() and not path.is_file():
-            kind = "a directory" if path.is_dir() else "no regular file"
+        if os.path.lexists(path) and not path.is_file():
+            kind = "a directory" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no regular file"
             raise ConfigError(f"{path} is {kind}", where="--output", fix="give the name of an .npz file")
         if path.exists() and not force:
             raise ConfigError(

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nitro_cli.checkpoints import contained_path
 from nitro_cli.errors import ConfigError, IncompatibleError
 from nitro_cli.export.backends import ExportBackend, ExportJob, find_backend
 from nitro_cli.export.checking import (
@@ -62,7 +63,7 @@ def export(
     Raises:
         ConfigError, HookError: the export hooks do not fit together, or not the program.
         IncompatibleError: the target exists, or the handle spreads over several devices.
-        IntegrityError: the artefact, run by itself, does not give what `predict` gives.
+        IntegrityError: the artefact, run by itself, does not give what `predict` gives; or the run's folder is a link.
         StorageError: it could not be written; nothing is left behind.
     """
     writer = find_backend(backend)
@@ -74,7 +75,7 @@ def export(
         )
     e = nitro.experiment
     contract = wire_contract(e, partial(default_inputs, nitro))
-    folder = user_path(dir) if dir is not None else nitro.run_dir / "export"
+    folder = user_path(dir) if dir is not None else contained_path(nitro.run_dir, "export", nitro.run_dir / "export")
     target = artefact_path(folder, name or type(e).__name__, writer.suffix, force=force)
     served = checked(serve(nitro, contract))
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from nitro_cli.errors import ConfigError, HookError, OptimizerError, ScheduleError
+from nitro_cli.errors import ConfigError, ExitCode, HookError, OptimizerError, ScheduleError
 from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_array, field_value, part_fields
 from nitro_cli.optim.gradient_rules import GradRule, SingleGrad, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
@@ -74,9 +75,10 @@ def bind(
     rates = group_rates(e, layout.groups)
     rules = {g: group_rule(e, g, layout.of_group(g), candidate_names(entries, g)) for g in layout.groups}
     check_answered(e, rules)
-    resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
-    gradient, hp = _first_rule(e, resolved)
-    bindings = _resolved_keys(entries, _key_space(e, rules, gradient, binds=hp is not None))
+    with _blamed(origin):
+        resolved, plateaus = resolve_entries(entries, total_steps, monitor, trains=trains)
+        gradient, hp = _first_rule(e, resolved)
+        bindings = _resolved_keys(entries, _key_space(e, rules, gradient, binds=hp is not None))
     _check_decay(bindings, rates, rules)
     columns = [
         *_group_columns(layout, rates, rules, bindings, resolved),
@@ -132,11 +134,23 @@ def _key_space(e: Any, rules: Mapping[str, GroupRule], gradient: GradRule, *, bi
     )
 
 
+@contextlib.contextmanager
+def _blamed(origin: str) -> Iterator[None]:
+    """What the hook `schedules` returned fails as what other hooks return, not as configuration does."""
+    try:
+        yield
+    except ScheduleError as error:
+        if origin == "class":
+            error.exit_code = ExitCode.FAILED
+        raise
+
+
 def experiment_schedules(e: Any, schedules: Mapping[str, Any] | None, origin: str) -> tuple[dict[str, Any], str]:
     """The schedules that hold for this run, with dotted keys, and where they came from."""
     if schedules is None:
         own = HookTable(e).call(e, "schedules")
-        return flat_schedules({} if own is None else own), "class"
+        with _blamed("class"):
+            return flat_schedules({} if own is None else own), "class"
     return flat_schedules(schedules), origin
 
 

@@ -35,9 +35,8 @@ def with_derived(
         The settings with them.
 
     Raises:
-        HookError: `derive` returned no mapping.
-        ConfigError: it returned a name that is no field, or a value that the field cannot hold; or a derived value of
-            the record that is rebuilt is neither there nor computed.
+        HookError: `derive` returned no mapping, a name that is no field, or a value that the field cannot hold.
+        ConfigError: a derived value of the record that is rebuilt is neither there nor computed.
     """
     derived = _restored(settings.experiment, source, serving)
     if derived is None and not serving and settings.hooks.has("derive"):
@@ -71,7 +70,7 @@ def _computed(settings: Settings, sources: Mapping[str, Any]) -> Mapping[str, An
     fields = type(e).model_fields
     for name in returned:
         if name not in fields:
-            raise ConfigError(
+            raise HookError(
                 f"`derive` returned {name!r}, which is no field of {type(e).__name__}",
                 nearest=nearest(name, fields),
                 fix=f"declare it: {name}: Device[...]",
@@ -80,7 +79,11 @@ def _computed(settings: Settings, sources: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _merged(settings: Settings, derived: Mapping[str, Any], report: SetupReport) -> Settings:
-    valid = with_unset(settings.experiment, derived)
+    try:
+        valid = with_unset(settings.experiment, derived)
+    except ConfigError as error:
+        fix = error.fix or "return values that the fields can hold"
+        raise HookError(error.what, where="derive", why=error.why, fix=fix, nearest=error.nearest) from error
     found = {name: getattr(valid, name) for name in derived}
     set_by_hand = {name: value for name, value in found.items() if settings.resolved.explicit(name)}
     settings = replace(settings, resolved=settings.resolved.with_derived(found), derived=found)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_cli.checkpoints.names import contained_path, is_checkpoint_name, record_name
-from nitro_cli.errors import ConfigError, IntegrityError
+from nitro_cli.errors import HookError, IntegrityError
 
 
 def test_a_metric_name_with_a_slash_stays_one_directory() -> None:
@@ -18,7 +18,7 @@ def test_a_metric_name_with_a_slash_stays_one_directory() -> None:
     "name", ["", "  ", "../up", "a/../../b", "/etc/x", "\\\\host\\x", "C:\\x", ".hidden", "x.corrupt-1"]
 )
 def test_a_name_that_leads_outside_or_hides_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be named"):
+    with pytest.raises(HookError, match="cannot be named"):
         record_name(name)
 
 
@@ -26,7 +26,7 @@ def test_a_name_that_leads_outside_or_hides_is_refused(name: str) -> None:
 def test_every_accepted_name_is_one_plain_directory_name(name: str) -> None:
     try:
         safe = record_name(name)
-    except ConfigError:
+    except HookError:
         return
     assert Path(safe).name == safe
     assert is_checkpoint_name(safe)

@@ -32,6 +32,7 @@ from nitro_cli.checkpoints import (
 from nitro_cli.checkpoints import record as record_module
 from nitro_cli.errors import (
     ConfigError,
+    HookError,
     IncompatibleError,
     IntegrityError,
     LockedError,
@@ -213,9 +214,9 @@ def test_two_stops_at_one_step_do_not_collide(tmp_path: Path) -> None:
 def test_a_name_that_collides_or_leads_outside_is_refused(tmp_path: Path) -> None:
     with create(tmp_path) as run:
         save(run, 1)
-        with pytest.raises(ConfigError, match="already has"):
+        with pytest.raises(HookError, match="already has"):
             save(run, 2, name="epoch-1")
-        with pytest.raises(ConfigError, match="cannot be named"):
+        with pytest.raises(HookError, match="cannot be named"):
             save(run, 2, name="../outside")
         assert save(run, 2, name="val/acc=1").name == "val_acc=1"
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nitro_cli.checkpoints import quarantine, read_manifest, verify
+from nitro_cli.checkpoints import average_checkpoints, quarantine, read_manifest, verify
 from nitro_cli.errors import CheckpointNotFoundError
-from nitro_cli.experiment import Every
+from nitro_cli.experiment import Average, Every, Last
 
 
 def test_a_record_a_run_and_a_directory_can_be_verified(tmp_path: Path, make_run: Any) -> None:
@@ -23,6 +24,22 @@ def test_a_record_a_run_and_a_directory_can_be_verified(tmp_path: Path, make_run
     document = outcome.as_json()
     assert (document["ok"], document["error"]["exit_code"]) == (False, 5)
     assert sorted(outcome.ok for outcome in verify(tmp_path)) == [False, True, True]
+
+
+def test_the_averages_of_a_run_are_verified_too(tmp_path: Path, make_run: Any) -> None:
+    run = make_run(tmp_path, [1, 2], keep=(Every(1),), leaf=lambda epoch: np.arange(3.0) + epoch)
+    place = tmp_path / run / "averages" / "mean"
+    average_checkpoints(tmp_path, run, Average(Last(2)), save=place)
+    for path in (tmp_path, tmp_path / run):
+        assert [(o.path.name, o.ok) for o in verify(path)][-1] == ("mean", True)
+    data = max((file for file in place.rglob("*") if file.name != "record.json" and file.is_file()), key=file_size)
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+    for path in (tmp_path, tmp_path / run, place):
+        assert [outcome.path.name for outcome in verify(path) if not outcome.ok] == ["mean"]
+
+
+def file_size(file: Path) -> int:
+    return file.stat().st_size
 
 
 def test_quarantined_ones_are_not_verified_again(tmp_path: Path, make_run: Any) -> None:

@@ -132,3 +132,11 @@ def test_an_output_that_is_a_directory_is_refused_before_anything_is_computed(tm
     for force in (False, True):
         with pytest.raises(ConfigError, match="is a directory"):
             OutputFile(tmp_path / "out.npz", force=force)
+
+
+def test_an_output_that_is_a_link_to_nothing_is_refused_and_stays(tmp_path):
+    (tmp_path / "out.npz").symlink_to(tmp_path / "elsewhere.npz")
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="a link to nothing"):
+            OutputFile(tmp_path / "out.npz", force=force)
+    assert [item.name for item in tmp_path.iterdir()] == ["out.npz"]

@@ -102,6 +102,16 @@ def test_export_without_a_target_takes_the_newest_run_and_names_it(nitro: Callab
     assert (entries["ticket"], entries["by"], entries["weights_from"]) == (42, "me", "checkpoint")
 
 
+def test_an_export_folder_of_the_runs_that_is_a_link_is_not_written_through(nitro: Callable[..., Result]) -> None:
+    shutil.rmtree("runs/Line/export")
+    Path("elsewhere").mkdir()
+    Path("runs/Line/export").symlink_to(Path("elsewhere").absolute())
+    result = nitro("export", "runs/Line")
+    assert (result.exit_code, "is a link" in result.stderr) == (5, True), result.output
+    assert not list(Path("elsewhere").iterdir())
+    assert nitro("export", "runs/Line", "--dir", "runs/Line/export").exit_code == 0
+
+
 def test_export_as_json_names_everything(nitro: Callable[..., Result]) -> None:
     found = document(nitro("export", "runs/Line", "--backend", "safetensors", "--dir", "out", "--json"))
     assert found["path"] == "out/Line.safetensors"

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from nitro_cli import ArrayBatches, Concat, Experiment, Max, Mean, Nitro, Sum, set_progress_reporter
-from nitro_cli.errors import NitroError
+from nitro_cli.errors import DataError, ExitCode, NitroError
 
 HUGE = 10**400
 
@@ -140,4 +140,6 @@ def test_a_hook_that_returns_what_it_may_not_is_named(hook: str, tmp_path: Path)
             nitro.train()
         said = str(caught.value)
         assert any(word in said for word in (hook, *NAMED.get(hook, ()))), f"{value!r}: {said}"
+        code = ExitCode.USAGE if isinstance(caught.value, DataError) else ExitCode.FAILED
+        assert caught.value.exit_code == code, f"{value!r}: {said}"
         assert not list((tmp_path / "runs").glob("*/record.json"))

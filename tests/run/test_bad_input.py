@@ -134,7 +134,7 @@ CASES: dict[str, Case] = {
     "one whole batch as a split": Case(DataError, ("val", "mapping"), data=data(val=lambda: points(8, 1))),
     "build_data returns a list": Case(HookError, ("build_data", "list"), variant(build_data=lambda s, d: []), code=1),
     "derive returns no field": Case(
-        ConfigError, ("derive", "sample", "samples"), variant(derive=lambda self, data: {"sample": 1})
+        HookError, ("derive", "sample", "samples"), variant(derive=lambda self, data: {"sample": 1}), code=1
     ),
     "a GraphConst value without content": Case(ConfigError, ("shape", "Unhashable"), WithObject),
     "early stopping without a monitor": Case(
@@ -184,6 +184,7 @@ CASES: dict[str, Case] = {
         ("acc", "Mean("),
         variant(WithMetrics, metrics=lambda self, outputs, *, y: {"acc": 0.5}),
         call=lambda nitro: nitro.validate(),
+        code=1,
     ),
     "a monitored metric that is not reported": Case(
         MetricError,
@@ -192,6 +193,7 @@ CASES: dict[str, Case] = {
         fields={"monitor": ("accuracy", "max")},
         call=train,
         status="error",
+        code=1,
     ),
     "finalize_metrics returns nothing": Case(
         HookError,
