@@ -40,6 +40,7 @@ with lazy_names(__name__):
     from nitro_cli.checkpoints.recorded_history import read_history
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
+    from nitro_cli.checkpoints.retention_checks import check_averaged, check_retention
     from nitro_cli.checkpoints.run_file import read_run_file
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
     from nitro_cli.checkpoints.source_names import named_pair, placed_pair

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
-from nitro_cli.checkpoints import Retention
+from nitro_cli.checkpoints import check_averaged, check_retention
 from nitro_cli.distributed import process_count
 from nitro_cli.errors import ConfigError, nearest, warn
-from nitro_cli.experiment import (
-    Average,
-    Best,
-    Checkpointer,
-    Last,
-    own_store,
-    parse_selector,
-)
+from nitro_cli.experiment import Average, Best, Checkpointer, own_store, parse_selector
 from nitro_cli.run.plan import Settings
 
 __all__ = ["check_rules", "restored_at_the_end"]
@@ -62,19 +54,10 @@ def check_rules(settings: Settings, splits: Collection[str], restore_best: bool 
             fix='use a Checkpointer, or sharding = "replicated"',
         )
     if isinstance(restore_best, Average):
-        _check_kept(settings, restore_best, has_val)
+        metric, mode = settings.selection or (None, None)
+        check_averaged(e.checkpointer, restore_best, e.max_epochs, metric=metric, mode=mode, scored=has_val)
     if isinstance(e.checkpointer, Checkpointer):
-        keep = e.checkpointer.keep
-        if not has_val and all(isinstance(selector, Best) for selector in keep):
-            raise ConfigError(
-                "the checkpointer keeps only the best, and there is no `val` split to score them",
-                fix='keep = ["last(1)"], or return a val split',
-            )
-        if not any(isinstance(selector, Last) for selector in keep):
-            warn(
-                "the checkpointer keeps no last(n): the state training ends in is not kept, and a resume continues "
-                "from the newest kept epoch"
-            )
+        check_retention(e.checkpointer, scored=has_val)
     if not has_val:
         _tell_unscored(settings, splits)
 
@@ -92,34 +75,4 @@ def _tell_unscored(settings: Settings, splits: Collection[str]) -> None:
     warn(
         f"nothing scores {selection.metric!r}, which the run is judged by: there is no `val` split, only "
         f"{', '.join(names)}{told}"
-    )
-
-
-def _check_kept(settings: Settings, average: Average, has_val: bool) -> None:
-    checkpointer = settings.experiment.checkpointer
-    selector = average.selector
-    if selector.ranks and not has_val:
-        why, fix = "there is no `val` split, so no epoch has a score", "average the last ones, or return a val split"
-    elif checkpointer is None:
-        why, fix = "checkpointer is None: none is written", f'checkpointer = {{ keep = ["{selector}"] }}'
-    elif not isinstance(checkpointer, Checkpointer):
-        why, fix = f"{type(checkpointer).__name__} gives its best and its latest only", "restore_best=True"
-    else:
-        selection = settings.selection if has_val else None
-        metric, mode = selection or (None, None)
-        epochs = settings.experiment.max_epochs
-        retention = Retention.of(checkpointer, metric, mode)
-        if retention.holds(selector, epochs):
-            return
-        keep = ", ".join(map(str, checkpointer.keep))
-        why = f"of {epochs} epochs keep = [{keep}] may not leave them"
-        # `keep` takes no `among`: what the best are chosen from is kept instead.
-        needed = selector.among if isinstance(selector, Best) and selector.among is not None else selector
-        enough = (*checkpointer.keep, needed)
-        if replace(retention, keep=enough).holds(selector, epochs):
-            fix = f"keep = [{', '.join(repr(str(rule)) for rule in enough)}]"
-        else:
-            fix = "average epochs that the run has, or raise max_epochs"
-    raise ConfigError(
-        f"restore_best = {average} asks for checkpoints that will not be there", where="checkpointer", why=why, fix=fix
     )
