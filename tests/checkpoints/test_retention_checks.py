@@ -24,7 +24,7 @@ def test_a_rule_without_a_last_says_that_the_end_is_not_kept() -> None:
         (Checkpointer(), Average(Best(2)), False, "no `val` split", "average the last ones"),
         (None, Average(Last(2)), True, "checkpointer is None", 'keep = ["last(2)"]'),
         (object(), Average(Last(2)), True, "object gives its best and its latest only", "restore_best=True"),
-        (Checkpointer(keep=Last(1)), Average(Last(3)), True, "keep = [last(1)] may not", "keep = ['last(1)', 'last(3)']"),
+        (Checkpointer(keep=Last(1)), Average(Last(3)), True, "keep = [last(1)]", "keep = ['last(1)', 'last(3)']"),
         (Checkpointer(keep=Last(1)), Average(Epochs(9)), True, "of 5 epochs", "average epochs that the run has"),
     ],
 )  # fmt: skip
