@@ -20,11 +20,13 @@ _WIDE = (np.bool_, np.int64, np.float64, np.complex128)
 
 def unlike_training(trained: Mapping[str, FieldSpec], arrays: Mapping[str, np.ndarray]) -> list[str]:
     """The fields whose samples have another shape than those of training, each told with both."""
-    return [
-        f"field `{name}` has samples of shape {array.shape[1:]}, the model was trained with {trained[name].shape}"
-        for name, array in arrays.items()
-        if name in trained and array.shape[1:] != tuple(trained[name].shape)
-    ]
+    told = []
+    for name, array in arrays.items():
+        known = trained.get(name)
+        if known is not None and array.shape[1:] != tuple(known.shape):
+            was = f"{known.dtype}[{', '.join(['n', *map(str, known.shape)])}]"
+            told.append(f"field {name} is {array.dtype}{list(array.shape)}, the model was trained with {was}")
+    return told
 
 
 def prediction_batch(

@@ -182,7 +182,7 @@ def test_predict_names_an_input_unlike_those_of_training(trained, nitro):
     np.savez(trained / "bad.npz", x=np.zeros((4, 9), np.float32))
     result = nitro("predict", "-i", "bad.npz", "-o", "out.npz")
     assert result.exit_code == 2
-    assert "input x is float32[4, 9], the model was trained with float32[n, 3]" in " ".join(result.stderr.split())
+    assert "field x is float32[4, 9], the model was trained with float32[n, 3]" in " ".join(result.stderr.split())
     np.savez(trained / "wide.npz", x=np.zeros((4, 3), np.float64))
     told = nitro("predict", "-i", "wide.npz", "-o", "out.npz")  # works: told only
     assert (told.exit_code, "input x is float64[4, 3]" in told.stderr) == (0, True)

@@ -202,7 +202,7 @@ WRONG: list[Any] = [None, True, -1, 0.5, 10**400, "", "../../etc/passwd", "n" * 
 def sealed(bundle: Path, change: Any) -> None:
     manifest = json.loads((bundle / "manifest.json").read_text())
     change(manifest)
-    manifest["seal"] = load.seal({key: value for key, value in manifest.items() if key != "seal"})
+    manifest["seal"] = load.manifest_seal({key: value for key, value in manifest.items() if key != "seal"})
     (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 

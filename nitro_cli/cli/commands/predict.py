@@ -29,8 +29,8 @@ from nitro_cli.cli.prediction_subject import analysis_folder, load_calibrator, l
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.targets import Overrides, Target, resolve_target
 from nitro_cli.cli.written_predictions import PredictionWriting
-from nitro_cli.errors import ConfigError, DataError, ExitCode, NitroError
-from nitro_cli.text import message_of, user_path
+from nitro_cli.errors import ConfigError, ExitCode
+from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.cli.prediction_files import InputFields
@@ -121,21 +121,9 @@ def run(
 
 @contextlib.contextmanager
 def _told_as_trained(output: Output, source: InputFields, target: Target) -> Iterator[None]:
-    """Inputs unlike those of training explain a forward that fails; where it works, they are only told.
-
-    Raises:
-        DataError: it failed, and an input differs.
-    """
+    """Where forward works, inputs unlike those of training are only told; where it fails, the handle says it."""
     unlike = _unlike_training(source, target)
-    try:
-        yield
-    except NitroError:
-        raise
-    except Exception as error:
-        if not unlike:
-            raise
-        lines = message_of(error).strip().splitlines() or [type(error).__name__]
-        raise DataError("; ".join(unlike), where=str(source.path), why=f"forward fails: {lines[0]}") from error
+    yield
     for text in unlike:
         output.note(text)
 
