@@ -69,6 +69,7 @@ class InputFields:
             )
         taken = (*wanted, *(name for name in optional if name in held), *beside)
         self.fields = tuple(dict.fromkeys(taken))
+        self._inputs = (*wanted, *(name for name in optional if name in held))
         lengths = {name: self._shape(name)[:1] for name in self.fields}
         if () in lengths.values() or len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {self._shape(name)}" for name in self.fields)
@@ -79,9 +80,9 @@ class InputFields:
         self.samples = next(iter(lengths.values()))[0] if lengths else 0
 
     def types(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of every field's array."""
+        """Shape and dtype of the array of every field that `forward` takes."""
         told = {}
-        for name in self.fields:
+        for name in self._inputs:
             shape, dtype = self._file.shape_and_dtype(name)
             told[name] = (shape, dtype.name)
         return told

@@ -85,6 +85,16 @@ def test_an_npy_is_the_one_field_and_two_fields_need_names(tmp_path):
         InputFields(tmp_path / "x.npy", ["image", "mask"])
 
 
+def test_fields_beside_are_read_in_the_same_batches_and_are_no_inputs(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), age=np.array([1, 2, 3]))
+    source = InputFields(tmp_path / "a.npz", ["x"], ["mask"], ["age", "x"])
+    assert [batch["age"].tolist() for batch in source.batches(2)] == [[1, 2], [3]]
+    assert set(source.types()) == {"x"}
+    with pytest.raises(DataError, match="holds no aeg") as caught:
+        InputFields(tmp_path / "a.npz", ["x"], beside=["aeg"])
+    assert caught.value.nearest == ("age",)
+
+
 def test_optional_fields_are_read_where_they_are_there(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3), mask=np.ones(3))
     assert InputFields(tmp_path / "a.npz", ["x"], ["mask", "weight"]).fields == ("x", "mask")
