@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CHECKPOINTS = "checkpoints"
-AVERAGES = "averages"
+AVERAGES_DIR = "averages"
 RUN_ID = re.compile(r"[0-9a-f]{8}")
 QUARANTINED = re.compile(r"\.corrupt-\d+$")
 _STRAYS = (".tmp-", ".deleting-")

@@ -12,7 +12,7 @@ from nitro_cli.text import user_path
 
 from .entries import Manifest
 from .manifest import MANIFEST_FILE, load_manifest, present_names
-from .names import AVERAGES, CHECKPOINTS, QUARANTINED, RUN_ID, is_checkpoint_name, quarantined_records
+from .names import AVERAGES_DIR, CHECKPOINTS, QUARANTINED, RUN_ID, is_checkpoint_name, quarantined_records
 from .reconcile import with_records
 from .record import verify_record
 from .record_metadata import RECORD_FILE
@@ -100,7 +100,7 @@ def _records(place: Path) -> list[Path]:
     if _is_record(place):
         return [place]
     if (place / CHECKPOINTS).is_dir():
-        return (_inside(place / CHECKPOINTS) or quarantined_records(place)) + _inside(place / AVERAGES)
+        return (_inside(place / CHECKPOINTS) or quarantined_records(place)) + _inside(place / AVERAGES_DIR)
     if place.is_dir():
         runs = sorted(p for p in place.iterdir() if RUN_ID.fullmatch(p.name) and (p / CHECKPOINTS).is_dir())
         return [record for run in runs for record in _records(run)]

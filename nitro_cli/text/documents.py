@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, Valid
 from pydantic_core import PydanticCustomError
 
 from nitro_cli.errors import IntegrityError
-from nitro_cli.text.visible import visible
+from nitro_cli.text.display_text import visible
 
 __all__ = ["Count", "Digest", "Document", "Name", "Names", "Number", "check_document"]
 
