@@ -69,14 +69,14 @@ class Clock:
 def instrument(clock: Clock) -> None:
     """Put an instant before and after everything that a kill could cut."""
     from nitro_cli.checkpoints import RunStore, record, store
-    from nitro_cli.run import handle, recording
-    from nitro_cli.run.loop import TrainLoop
+    from nitro_cli.run import compiling, recording
+    from nitro_cli.run.dispatch import Pending
     from nitro_cli.tracking import JsonLinesWriter
     from tests.faults.subject import Subject
 
     clock.around(Subject, "build_data", "setup")
-    clock.around(handle, "compile_program", "compile")
-    clock.around(TrainLoop, "_finish", "step", lambda loop, pending, epoch: pending is not None)
+    clock.around(compiling, "compile_program", "compile")
+    clock.around(Pending, "rows", "step")
     clock.around(Subject, "finalize_metrics", "evaluation")
     clock.around(recording, "record_arrays", "copy")
     clock.around(record, "write_arrays", "write")
