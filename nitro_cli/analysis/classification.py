@@ -11,7 +11,7 @@ import numpy as np
 from nitro_cli.errors import ConfigError, DataError, nearest
 
 __all__ = [
-    "AVERAGES",
+    "CLASS_AVERAGES",
     "ClassScores",
     "accuracy",
     "balanced_accuracy",
@@ -25,7 +25,7 @@ __all__ = [
     "top_k",
 ]
 
-AVERAGES = ("macro", "weighted", "micro")
+CLASS_AVERAGES = ("macro", "weighted", "micro")
 _NORMALIZATIONS = ("true", "predicted", "all")
 
 
@@ -127,9 +127,9 @@ def mean_score(scores: Sequence[ClassScores], score: str, average: str = "macro"
     Raises:
         ConfigError: an unknown average.
     """
-    if average not in AVERAGES:
-        close = nearest(average, AVERAGES)
-        raise ConfigError(f"there is no average {average!r}", nearest=close, fix=f"one of {', '.join(AVERAGES)}")
+    if average not in CLASS_AVERAGES:
+        close = nearest(average, CLASS_AVERAGES)
+        raise ConfigError(f"there is no average {average!r}", nearest=close, fix=f"one of {', '.join(CLASS_AVERAGES)}")
     held = [row for row in scores if row.support or row.predicted]
     if not held:
         return None
