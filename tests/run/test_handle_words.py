@@ -95,7 +95,7 @@ def test_a_handle_that_wrote_no_run_or_that_is_to_be_resumed_itself_is_refused(f
     with pytest.raises(ConfigError, match="resume was given a live handle") as refused:
         Nitro(Scored(), resume=first)
     assert '(handle, "latest")' in refused.value.fix
-    with pytest.raises(ConfigError, match="names no checkpoint"):
+    with pytest.raises(CheckpointNotFoundError, match="no checkpoint bst"):
         Nitro(Scored(), weights=(first, "bst"))
 
 
