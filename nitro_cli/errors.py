@@ -133,8 +133,8 @@ class NitroError(Exception):
 
     def __str__(self) -> str:
         lines = [self.what]
-        if self.where:
-            lines.append(f"  where: {self.where}")
+        if self.place:
+            lines.append(f"  where: {self.place}")
         if self.why:
             lines.append(f"  why: {self.why}")
         if self.nearest:
@@ -142,6 +142,12 @@ class NitroError(Exception):
         if self.fix:
             lines.append(f"  fix: {self.fix}")
         return "\n".join(lines)
+
+    @property
+    def place(self) -> str | None:
+        """Where it was, unless `what` names that already: nothing is told twice."""
+        words = self.what.replace(",", " ").replace(":", " ").split(" ")
+        return None if self.where is None or self.where in words else self.where
 
     def as_json(self) -> dict[str, Any]:
         """The error as a JSON-ready mapping, for `--json`."""

@@ -136,3 +136,12 @@ def test_devices_are_listed(nitro, nitro_json):
     assert made["backend"] == "cpu"
     assert made["n_devs"] == len(made["devices"]) >= 1
     assert nitro("devices").exit_code == 0
+
+
+def test_no_error_names_a_path_twice(trained, nitro):
+    manifest = trained / "runs" / "Probe" / "manifest.json"
+    (trained / "empty").mkdir()
+    assert "where:" not in nitro("history", "empty").stderr
+    manifest.write_text(manifest.read_text().replace("Probe", "Prabe"))
+    told = nitro("checkpoint", "verify", "runs/Probe").stderr
+    assert told.count("manifest.json") == 1, told

@@ -121,8 +121,9 @@ def verify(output: Output, path: AnyPath) -> int:
         output.show(table(["", "checkpoint", "size"], rows, right=(2,), fold=(1,)))
         for outcome in damaged:
             if (error := outcome.error) is not None:
-                place = f" ({error.where})" if error.where else ""
-                output.complain_line(f"{outcome.path}: {error.why or error.what}{place}")
+                path, place = str(outcome.path), error.where or ""
+                place = place if path in place else f"{path} ({place})" if place else path
+                output.complain_line(f"{place}: {error.why or error.what}")
     return ExitCode.INTEGRITY if damaged else ExitCode.OK
 
 

@@ -26,8 +26,8 @@ def error_lines(failure: Failure) -> list[str]:
     """The lines for stderr of `failure`, without a traceback."""
     error = failure.error
     lines = labelled("error", error.what, "1;31")
-    if error.where:
-        lines += labelled("  where", error.where, "2")
+    if error.place:
+        lines += labelled("  where", error.place, "2")
     if error.why:
         lines += labelled("  why", error.why, "2")
     if error.nearest:
