@@ -59,6 +59,7 @@ class Training:
         self._compiler = compiler
         self._phases = phases
         self._stop = stop
+        self._closed = False
         self._closing = threading.Lock()
         self._place: RunPlace | None = None
         self._recorder: Recorder | None = None
@@ -109,8 +110,8 @@ class Training:
 
     @property
     def state_saved(self) -> bool:
-        """Whether the state in hand is in a checkpoint."""
-        return self._driver is not None and self._driver.state_saved
+        """Whether the state that the run ended in is in a checkpoint, written to the end."""
+        return self._closed and self._driver is not None and self._driver.state_saved
 
     @property
     def logger(self) -> Any:
@@ -227,6 +228,7 @@ class Training:
         with self._closing, self._signals.shielded(), Progress.phase("saving"):
             self._recorder.close(reason, self._stop.cause if reason == "requested" else None)
         barrier()
+        self._closed = True
         epochs = f"{self.state.position.epoch}/{self._plan.experiment.max_epochs}"
         Progress.call("done", f"{reason}: {epochs} epochs")
 

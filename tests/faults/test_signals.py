@@ -18,8 +18,8 @@ CODES = {signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGINT: 130}
 # twice.
 STUCK_COMPILE = """
 import ctypes, threading
-from nitro_cli.run import handle
-real = handle.compile_program
+from nitro_cli.run import compiling
+real = compiling.compile_program
 def stuck(purpose, *args, **words):
     if purpose == {purpose!r}:
         mutex = ctypes.create_string_buffer(64)
@@ -27,7 +27,7 @@ def stuck(purpose, *args, **words):
         for _ in range(2):
             ctypes.CDLL(None).pthread_mutex_lock(mutex)
     return real(purpose, *args, **words)
-handle.compile_program = stuck
+compiling.compile_program = stuck
 """
 
 
