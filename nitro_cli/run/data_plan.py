@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from nitro_cli.data import FieldSpec, Split, answer_fork_warnings, inspect_split
@@ -21,8 +20,8 @@ __all__ = ["build_sources", "plan_data", "plan_hooks"]
 _TRACED = ("forward", "loss", "train_metrics", "metrics", "train_step")
 
 
-def build_sources(settings: Settings, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The sources by split: those of the call, else what `build_data` returns.
+def build_sources(settings: Settings, given: Mapping[str, Any] | None, dist: WatchedDist) -> dict[str, Any]:
+    """The sources by split: those of the call, else what `build_data` returns when it is given `dist`.
 
     Raises:
         ConfigError, HookError: the call's or the hook's are no mapping from names to sources.
@@ -31,9 +30,7 @@ def build_sources(settings: Settings, given: Mapping[str, Any] | None) -> dict[s
         built: Any = given
     else:
         with answer_fork_warnings("build_data"):
-            built = settings.hooks.call(
-                settings.experiment, "build_data", WatchedDist(jax.process_index(), process_count())
-            )
+            built = settings.hooks.call(settings.experiment, "build_data", dist)
     if not isinstance(built, Mapping):
         if given is not None:
             raise ConfigError(
@@ -56,8 +53,12 @@ def build_sources(settings: Settings, given: Mapping[str, Any] | None) -> dict[s
     return dict(built)
 
 
-def plan_data(settings: Settings, sources: Mapping[str, Any], placement: Placement, source: Source | None) -> DataPlan:
+def plan_data(
+    settings: Settings, sources: Mapping[str, Any], placement: Placement, source: Source | None, dist: WatchedDist
+) -> DataPlan:
     """Look at one batch of every split: what is wrong with data shows before a model is built.
+
+    Whether the processes may see different data is told by the `dist` that `build_data` was given.
 
     Raises:
         DataError, ConfigError: a split cannot be used.
@@ -69,7 +70,7 @@ def plan_data(settings: Settings, sources: Mapping[str, Any], placement: Placeme
         split = inspect_split(name, given, train=name == "train", accum=accum, seed=settings.seed)
         split = split.checked_for_own_order(settings.seed)
         if process_count() > 1:
-            split = shared_split(split, WatchedDist(jax.process_index(), process_count()))
+            split = shared_split(split, dist)
         placement.check_batch_size(name, split.batch_size)
         splits[name] = split
     held = source.record.meta.batch_fields if source is not None else {}

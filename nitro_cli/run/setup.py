@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split
-from nitro_cli.distributed import agree, process_count
+from nitro_cli.distributed import WatchedDist, agree, process_count
 from nitro_cli.errors import warn
 from nitro_cli.experiment import (
     HookTable,
@@ -67,14 +67,15 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
         settings = _checked_settings(resolved, start)
     _seed_host(settings.seed)
     with Progress.phase("building data"):
-        sources = build_sources(settings, start.data)
+        dist = WatchedDist(jax.process_index(), process_count())
+        sources = build_sources(settings, start.data, dist)
     serving = start.data is not None and not sources
     settings = with_derived(settings, sources, source, serving=serving, report=report)
     e = settings.experiment
     placement = Placement.choose(e.n_devs, e.sharding)
     arrays = place_device_fields(settings, placement)
     with Progress.phase("looking at the data"):
-        data = plan_data(settings, sources, placement, source)
+        data = plan_data(settings, sources, placement, source, dist)
         hooks = plan_hooks(settings, data)
         if source is not None and source.kind == "resume" and data.splits:
             check_resumed_data(source, data.splits, accum=e.accum, seed=settings.seed)
