@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from nitro_cli import Nitro, NitroError, set_progress_reporter, setup_distributed
 from nitro_cli.distributed import host_array, in_pieces, is_main
 from nitro_cli.run import PhaseName, flatten
-from tests.process_data import Augmented, Disagreeing, OwnPart, Wide, carry_digest
+from tests.process_data import Augmented, Disagreeing, OwnPart, Shelf, Wide, carry_digest
 from tests.tiny import Quick
 
 ROOT, COORDINATOR, PROCESSES, INDEX = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -69,6 +69,13 @@ def resumed(root: str, kind: Callable[..., Any], name: str) -> dict[str, Any]:
     return {**facts(nitro.train(), name), "loaded": before}
 
 
+def kept_on_a_shelf(name: str, resume: Any = None, **words: Any) -> dict[str, Any]:
+    """A run under a checkpointer of its own, and the steps that this process gave it to keep."""
+    shelf = Shelf(ROOT / "shelf")
+    nitro = Nitro(Quick(run_dir=ROOT / "shelved", checkpointer=shelf, **words), resume=resume).train()
+    return {**facts(nitro, name), "saved": shelf.saved}
+
+
 def stopped_by_the_last() -> dict[str, Any]:
     nitro = Nitro(Quick(run_dir=ROOT / "stopped", max_epochs=50))
 
@@ -99,6 +106,8 @@ if __name__ == "__main__":
         "fsdp after one": resumed("wide", Wide, "fsdp after one"),
         "own part": trained("own part", OwnPart, max_epochs=1),
         "augmented": trained("augmented", Augmented, max_epochs=1),
+        "own store": kept_on_a_shelf("own store", max_epochs=1),
+        "own store again": kept_on_a_shelf("own store again", ("latest", "latest"), max_epochs=2),
         "stopped": stopped_by_the_last(),
         "resumed": resumed("one", Quick, "resumed"),
     }

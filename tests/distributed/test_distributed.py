@@ -100,7 +100,19 @@ def _difference(folder: Path, name: str, nitro: Nitro) -> float:
 
 @slow
 @pytest.mark.parametrize(
-    "name", ["two", "fsdp", "fsdp again", "fsdp after one", "own part", "augmented", "stopped", "resumed"]
+    "name",
+    [
+        "two",
+        "fsdp",
+        "fsdp again",
+        "fsdp after one",
+        "own part",
+        "augmented",
+        "own store",
+        "own store again",
+        "stopped",
+        "resumed",
+    ],
 )
 def test_both_processes_hold_the_same_state_bit_for_bit_and_name_the_same_run(pair, name):
     _, (zero, one) = pair
@@ -196,6 +208,17 @@ def test_one_process_verifies_loads_and_averages_what_two_wrote_under_fsdp(pair,
     assert np.array_equal(averaged.arrays["params/body/kernel"], expected.astype(np.float32))
     from_average = Nitro(Wide(run_dir=tmp_path / "new", n_devs=1), weights=str(tmp_path / "averaged"))
     assert np.array_equal(flatten("params", from_average.params)["params/body/kernel"], expected.astype(np.float32))
+
+
+@slow
+def test_a_checkpointer_of_ones_own_keeps_what_the_main_process_gives_it_and_all_resume_from_it(pair, tmp_path):
+    folder, (main, other) = pair
+    first, again = main["own store"], main["own store again"]
+    assert (first["saved"], again["saved"]) == ([12], [24])
+    assert other["own store"]["saved"] == other["own store again"]["saved"] == []
+    assert again["run"] == first["run"]
+    straight = _train_one(tmp_path, max_epochs=2)
+    assert _difference(folder, "own store again", straight) < 1e-6
 
 
 @slow
