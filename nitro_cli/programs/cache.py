@@ -12,8 +12,8 @@ from typing import Any, Literal
 import jax
 
 from nitro_cli.programs.cost import Cost, cost_of
-from nitro_cli.programs.identity import Identity, identify
 from nitro_cli.programs.persistent_cache import DiskHits
+from nitro_cli.programs.program_key import Identity, identify
 from nitro_cli.programs.tracing import fresh_trace
 
 __all__ = [

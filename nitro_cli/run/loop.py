@@ -18,7 +18,7 @@ from nitro_cli.optim import BLOCK
 from nitro_cli.programs import MOST_STEPS, Program
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.dispatch import Burst, Pending
-from nitro_cli.run.divergence import divergence_error
+from nitro_cli.run.divergence_error import divergence_error
 from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, SaveDue, StepsDone, Stopped
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.state import RunState

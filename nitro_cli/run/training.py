@@ -18,8 +18,9 @@ from nitro_cli.run.events import Observer
 from nitro_cli.run.phases import Phase, PhaseName, PhaseState
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.progress import Progress
-from nitro_cli.run.recording import Recorder, RunPlace, continued_run
+from nitro_cli.run.recording import Recorder
 from nitro_cli.run.restore import load_source, with_weights
+from nitro_cli.run.run_place import RunPlace, continued_run
 from nitro_cli.run.signals import ServedSignals
 from nitro_cli.run.state import RunState
 from nitro_cli.run.stopping import StopRequest
