@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from nitro_cli.errors import IntegrityError, MetricError, NotFoundError, nearest
+from nitro_cli.errors import ConfigError, IntegrityError, NotFoundError, nearest
 from nitro_cli.metrics.history_file import read_rows
 from nitro_cli.metrics.reported import flatten_scalars
 from nitro_cli.metrics.rows import decode_row, encode_row
@@ -43,7 +43,7 @@ class EpochRows:
         self._others: dict[str, None] = {}
         self._only: tuple[str, ...] | None = None
         if not isinstance(rows, Iterable) or isinstance(rows, str | Mapping):
-            raise MetricError(f"A history is made of rows, not of {type(rows).__name__}.", fix="give a list of them")
+            raise ConfigError(f"A history is made of rows, not of {type(rows).__name__}.", fix="give a list of them")
         for row in rows:
             self.append(row)
 
@@ -51,16 +51,16 @@ class EpochRows:
         """Add the row of the next epoch.
 
         Raises:
-            MetricError: no mapping, no whole-number epoch or step, or an epoch that is not later than the last.
+            ConfigError: no mapping, no whole-number epoch or step, or an epoch that is not later than the last.
         """
         if not isinstance(row, Mapping):
-            raise MetricError(f"A history row is a {type(row).__name__}.", fix="give a mapping with epoch and step")
+            raise ConfigError(f"A history row is a {type(row).__name__}.", fix="give a mapping with epoch and step")
         scalars, others = flatten_scalars(row)
         epoch, step = scalars.get("epoch"), scalars.get("step")
         if type(epoch) is not int or type(step) is not int:
-            raise MetricError(f"A history row has epoch {epoch!r} and step {step!r}.", fix="give both as whole numbers")
+            raise ConfigError(f"A history row has epoch {epoch!r} and step {step!r}.", fix="give both as whole numbers")
         if self._rows and epoch <= self._rows[-1]["epoch"]:
-            raise MetricError(
+            raise ConfigError(
                 f"The history already reaches epoch {self._rows[-1]['epoch']}; a row for epoch {epoch} came.",
                 why="there is one row per epoch, in order",
             )
@@ -226,14 +226,14 @@ class EpochRows:
     def _within(self, chosen: Iterable[int], axis: Literal["epoch", "step"], bounds: slice) -> Any:
         start, stop = bounds.start, bounds.stop
         if (stop is not None and stop < 0) or (bounds.step is not None and bounds.step < 1):
-            raise MetricError(
+            raise ConfigError(
                 f"A history cannot be selected by {axis} {start}:{stop}:{bounds.step}.",
                 why="both ends of the range are included, and rows keep their order",
                 fix="give the last one to keep, and a positive stride",
             )
         if start is not None and start < 0:
             if axis == "step":
-                raise MetricError(f"Steps count from 1; {start} was given.")
+                raise ConfigError(f"Steps count from 1; {start} was given.")
             start = self._rows[max(0, len(self._rows) + start)]["epoch"] if self._rows else 1
         low = -math.inf if start is None else start
         high = math.inf if stop is None else stop
@@ -247,7 +247,7 @@ class EpochRows:
         `[epochs, ...]`, or an object array with None where an epoch lacks one or its shape differs.
 
         Raises:
-            MetricError: there is no such column.
+            ConfigError: there is no such column.
         """
         import numpy as np
 
@@ -265,7 +265,7 @@ class EpochRows:
     def _check_name(self, name: str) -> None:
         if name not in self:
             names = [*self.columns, *self.arrays]
-            raise MetricError(
+            raise ConfigError(
                 f"The history has no column {name!r}.",
                 why=f"the columns are: {', '.join(names)}" if names else "it has no rows yet",
                 nearest=nearest(name, names),

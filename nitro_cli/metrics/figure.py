@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nitro_cli.errors import MetricError
+from nitro_cli.errors import ConfigError
 from nitro_cli.text import visible
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class HistoryFigure(Figure):
 def plot_history(history: EpochRows, metrics: str | Iterable[str] | None, x: str) -> Figure:
     """Draw one axis per metric below each other; see `History.plot`."""
     if x not in ("epoch", "step"):
-        raise MetricError(f"A history cannot be drawn over {x!r}.", fix="use x='epoch' or x='step'")
+        raise ConfigError(f"A history cannot be drawn over {x!r}.", fix="use x='epoch' or x='step'")
     if not history:
-        raise MetricError("The history has no rows to draw.", fix="train an epoch first")
+        raise ConfigError("The history has no rows to draw.", fix="train an epoch first")
     names = _panels(history, metrics)
     width, height = _PANEL_INCHES
     figure = HistoryFigure(figsize=(width, height * len(names)), layout="constrained")
@@ -63,7 +63,7 @@ def _panels(history: EpochRows, metrics: str | Iterable[str] | None) -> list[str
     for name in names:
         history.column(name)
         if name in history.arrays:
-            raise MetricError(f"{name!r} is not a scalar and cannot be drawn as a curve.")
+            raise ConfigError(f"{name!r} is not a scalar and cannot be drawn as a curve.")
     return names
 
 

@@ -20,7 +20,7 @@ def ended(reason: str, early_stop: Any = None, epoch: int = 40) -> list[str]:
         epoch=epoch,
         stop_reason=reason,
         experiment=experiment,
-        parts=SimpleNamespace(splits={"train": None}),
+        plan=SimpleNamespace(splits={"train": None}),
     )
     return _next_commands(nitro)
 

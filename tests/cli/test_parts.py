@@ -52,7 +52,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_list_tells_the_installed_tasks_without_importing_them(nitro: Any, nitro_json: Callable[..., Any]) -> None:
     listed = nitro_json("list", "tasks")["tasks"]
-    assert [(row["id"], row["version"], row["distribution"]) for row in listed] == [
+    installed = [row for row in listed if row["distribution"] is not None]  # others were registered in this process
+    assert [(row["id"], row["version"], row["distribution"]) for row in installed] == [
         ("soft", 1, "soft-tasks"),
         ("soft", 2, "soft-tasks"),
     ]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_cli.errors import IntegrityError, MetricError, NotFoundError, RunNotFoundError
+from nitro_cli.errors import ConfigError, IntegrityError, NotFoundError, RunNotFoundError
 from nitro_cli.metrics import History, decode_row, encode_row
 
 
@@ -37,7 +37,7 @@ def test_a_slice_selects_epochs_both_ends_included():
     assert [row["epoch"] for row in history()[3:5]] == [3, 4, 5]
     assert [row["epoch"] for row in history()[-2:]] == [9, 10]
     assert [row["epoch"] for row in history()[::4]] == [1, 5, 9]
-    with pytest.raises(MetricError, match="both ends"):
+    with pytest.raises(ConfigError, match="both ends"):
         history()[:-1]
 
 
@@ -71,7 +71,7 @@ def test_columns_come_in_a_fixed_order():
 
 
 def test_an_unknown_column_names_the_nearest():
-    with pytest.raises(MetricError) as err:
+    with pytest.raises(ConfigError) as err:
         history()["los"]
     assert "loss" in err.value.nearest
     with pytest.raises(AttributeError, match="los"):
@@ -112,9 +112,9 @@ def test_the_best_row_is_the_first_with_the_best_finite_value():
 
 def test_rows_come_in_order_of_epochs():
     h = history(3)
-    with pytest.raises(MetricError, match="already reaches epoch 3"):
+    with pytest.raises(ConfigError, match="already reaches epoch 3"):
         h.append({"epoch": 3, "step": 400})
-    with pytest.raises(MetricError, match="epoch"):
+    with pytest.raises(ConfigError, match="epoch"):
         h.append({"epoch": 4.0, "step": 400})
 
 

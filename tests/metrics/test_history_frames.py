@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from nitro_cli.errors import MetricError, MissingExtraError, StorageError
+from nitro_cli.errors import ConfigError, MissingExtraError, StorageError
 from nitro_cli.metrics import History
 
 ROWS = [
@@ -151,9 +151,9 @@ class TestPlot:
 
     @pytest.mark.parametrize("metrics", ["absent", "cm"])
     def test_what_is_no_scalar_column_is_refused(self, h, metrics):
-        with pytest.raises(MetricError, match=metrics):
+        with pytest.raises(ConfigError, match=metrics):
             h.plot(metrics)
 
     def test_an_empty_history_is_refused(self):
-        with pytest.raises(MetricError, match="no rows"):
+        with pytest.raises(ConfigError, match="no rows"):
             History().plot()
