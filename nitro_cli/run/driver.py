@@ -69,6 +69,9 @@ class Driver:
         self._recorder = recorder
         self._observers = tuple(observers)
         self._counting = False
+        # Asked at every step.
+        self._log_every = plan.experiment.log_every_n_steps
+        self._on_host = plan.hooks.host_train_metrics
 
     def run(self) -> str:
         """Train to the end, an early stop or a request; return the stop reason.
@@ -136,12 +139,11 @@ class Driver:
         if not count:
             return
         logs = self._recorder.logger is not None
-        every, on_host = self._plan.experiment.log_every_n_steps, self._plan.hooks.host_train_metrics
         for index in range(count):
             step = event.first + index
-            due = logs and not step % every
+            due = logs and not step % self._log_every
             # Train metrics on the host are computed at every step, logged or not.
-            if due or on_host:
+            if due or self._on_host:
                 line = self._line(event, event.numbers[index])
                 if due:
                     if event.scheduled is not None:

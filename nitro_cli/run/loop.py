@@ -78,6 +78,10 @@ class _Loop:
         self._last_saved = time.monotonic()
         self._save_wished = False
         self._wait = 0.0
+        # Asked at every step.
+        self._batches = plan.splits["train"].batches
+        self._save_every = plan.experiment.checkpoint_every_n_steps
+        self._save_minutes = plan.experiment.checkpoint_every_minutes
         if self.stepper.step_plan.shares_wishes:
             stop.share()
 
@@ -230,13 +234,13 @@ class _Loop:
         return self.stop.wish() + (SAVE if self._minutes_over() else 0)
 
     def _minutes_over(self) -> bool:
-        minutes = self.plan.experiment.checkpoint_every_minutes
+        minutes = self._save_minutes
         return minutes is not None and time.monotonic() - self._last_saved >= minutes * 60
 
     def _save_if_due(self) -> Events:
         """Tell when a checkpoint inside the epoch is due, everything read."""
-        position, every = self.state.position, self.plan.experiment.checkpoint_every_n_steps
-        if position.batch >= self.plan.splits["train"].batches:
+        position, every = self.state.position, self._save_every
+        if position.batch >= self._batches:
             return
         due = every is not None and position.step % every == 0
         if not (due or (self._save_wished if self.stepper.step_plan.shares_wishes else self._minutes_over())):
