@@ -205,11 +205,11 @@ class _Loop:
                 self._save_wished = self._save_wished or numbers[2] >= SAVE
             total += float(numbers[0])
             count += 1
-        at, before = self.state.position._replace(loss_sum=total, loss_count=count), pending.before
+        at, before = self.state.position.summed(total, count), pending.before
         if good < len(rows):
             step, batch = before.step + good, before.batch + good * step_plan.accum
             at = at._replace(step=step, batch=batch, stream_state=before.stream_state)
-        self.state = self.state._replace(position=at)
+        self.state = self.state.at(self.state.train, at)
         names = step_plan.names.names[3 if step_plan.shares_wishes else 2 :]
         logged = self.stepper.rows.logged
         read = StepsDone(before.step + 1, rows[:good], names, logged, pending.outputs, pending.hosts)

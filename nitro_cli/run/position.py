@@ -33,6 +33,25 @@ class Position(NamedTuple):
     steps_per_dispatch: int | None = None
     weights_step: int | None = None
 
+    def stepped(self, steps: int, batches: int, stream_state: Any, steps_per_dispatch: int) -> Position:
+        """After `steps` optimizer steps over `batches` micro-batches, before their losses are known."""
+        # Spelled out, since this is done at every step and `_replace` is slow.
+        return Position(
+            self.step + steps,
+            self.epoch,
+            self.batch + batches,
+            self.closed,
+            self.loss_sum,
+            self.loss_count,
+            stream_state,
+            steps_per_dispatch,
+            self.weights_step,
+        )
+
+    def summed(self, loss_sum: float, loss_count: int) -> Position:
+        """The same, its epoch's losses summed up so far."""
+        return Position(*self[:4], loss_sum, loss_count, *self[6:])
+
     @property
     def mean_loss(self) -> float:
         """The epoch's mean training loss; NaN where no step was taken."""

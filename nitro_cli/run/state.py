@@ -34,6 +34,10 @@ class RunState(NamedTuple):
     rules: Rules
     history: History
 
+    def at(self, train: TrainState, position: Position) -> RunState:
+        """The same run, further on."""
+        return RunState(train, position, self.device, self.rules, self.history)
+
     def closed(self) -> RunState:
         """The same, its epoch validated and recorded."""
         return self._replace(position=self.position._replace(closed=True))

@@ -134,14 +134,9 @@ class Stepper:
             train, numbers = program(state.train, np.int32(count), self.inputs)
         else:
             train, numbers, outputs = program(state.train, batches, self.inputs)
-        before = state.position
-        position = before._replace(
-            step=before.step + count,
-            batch=before.batch + count * self.step_plan.accum,
-            stream_state=stream_state,
-            steps_per_dispatch=MOST_STEPS if self.several else 1,
-        )
-        return state._replace(train=train, position=position), numbers, outputs
+        most = MOST_STEPS if self.several else 1
+        position = state.position.stepped(count, count * self.step_plan.accum, stream_state, most)
+        return state.at(train, position), numbers, outputs
 
     def _compile(self, state: RunState, signature: Any, batches: tuple[Any, ...]) -> Program:
         args: tuple[Any, ...] = (state.train, batches, self.inputs)
