@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,9 @@ from nitro_cli.cli.output import Output
 from nitro_cli.cli.prediction_options import CalibratorChoice, OverrideName, Repeats, ReportOn, Subjects
 from nitro_cli.cli.prediction_subject import RunWords, artefact_place, load_calibrator, open_subject
 from nitro_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from nitro_cli.analysis import Coverage, ThresholdSelection
 
 __all__ = ["run"]
 
@@ -89,24 +93,31 @@ def run(
         decisions = policy.apply(subject.other(report), calibrator=known, override=override)
         told = decisions.report(fitted_ids=chosen_on.ids if chosen_on.origin.ids is not None else None)
     path = policy.save(artefact_place(chosen_on, subject.folder, "policy.json", out, force))
+    _tell(output, selection, path, chosen_on.origin.split or "the file", None if told is None else (str(report), told))
+    return ExitCode.OK
+
+
+def _tell(
+    output: Output, selection: ThresholdSelection, path: Path, where: str, reported: tuple[str, Coverage] | None
+) -> None:
+    """Say what was chosen on `where`, and what it comes to on the split that it is reported on."""
+    policy = selection.require()
     point = selection.point
     assert point is not None
     if output.json:
         document: dict[str, Any] = {"policy": policy.model_dump(), "id": policy.id, "path": path}
         output.document(
             **document, chosen=point.as_json(), bound=selection.bound, aurc=selection.curve.aurc,
-            report=None if told is None else told.as_json(),
+            report=None if reported is None else reported[1].as_json(),
         )  # fmt: skip
-        return ExitCode.OK
+        return
     output.line(str(path))
-    where = chosen_on.origin.split or "the file"
     kind = "met on this data, promised nowhere else" if selection.bound is None else (
-        f"at most {selection.bound:.4f} with confidence {confidence:g}"
+        f"at most {selection.bound:.4f} with confidence {policy.confidence:g}"
     )  # fmt: skip
     output.note(
         f"{policy.score} >= {policy.threshold:.6g}: coverage {point.coverage:.4f}, risk {point.risk:.4f} on {where} "
         f"({kind}); id {policy.id}"
     )
-    if told is not None:
-        output.line(f"{report}: {told.summary}")
-    return ExitCode.OK
+    if reported is not None:
+        output.line(f"{reported[0]}: {reported[1].summary}")
