@@ -57,4 +57,5 @@ with lazy_names(__name__):
     from .sentinel import StrippedHost
     from .signatures import BatchField
     from .source import source_facts
+    from .term import Term
     from .views import compile_view, host_view, with_unset
