@@ -192,10 +192,14 @@ def load_class(import_path: str, *, what: str | None = None, cwd: Path | None = 
 
 def _import_failure(label: str, import_path: str, problem: BaseException) -> ConfigError:
     fix = "correct the module; --debug shows the traceback"
-    if isinstance(problem, ModuleNotFoundError) and (problem.name or "").split(".")[0] == "experiments":
-        fix = "import the files of one directory relatively: from .base import Base"
-    elif isinstance(problem, ModuleNotFoundError) and problem.name:
-        fix = install_command(problem.name.split(".")[0]) or f"install what provides {problem.name!r}"
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        missing, folder = problem.name.split(".")[0], Path(split_import_path(import_path)[0]).parent
+        if missing == LOCAL_FOLDER:
+            fix = "import the files of one directory relatively: from .base import Base"
+        elif (folder / f"{missing}.py").is_file() or (folder / missing).is_dir():
+            fix = f"import the files of one directory relatively: from .{missing} import ..."
+        else:
+            fix = install_command(missing) or f"install what provides {missing!r}"
     why = exception_text(problem).rstrip(": ")
     return ConfigError(f"{label} cannot be imported", where=import_path, why=why, fix=fix)
 

@@ -461,3 +461,15 @@ def test_listing_loads_neither_jax_nor_numpy_nor_pydantic(cwd):
     env = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['A'] []"
+
+
+def test_a_neighbour_that_is_imported_as_if_it_were_installed_is_told_to_be_relative(cwd):
+    write(cwd / "basis.py", "width = 9\n")
+    write(cwd / "tall.py", "from basis import width\n" + one("Tall"))
+    with pytest.raises(ConfigError, match="cannot be imported") as caught:
+        find_experiment("tall.py:Tall", cwd).load()
+    assert "from .basis import" in caught.value.fix
+    write(cwd / "other.py", "import no_such_thing\n" + one("Other"))
+    with pytest.raises(ConfigError) as caught:
+        find_experiment("other.py:Other", cwd).load()
+    assert caught.value.fix == "install what provides 'no_such_thing'"
