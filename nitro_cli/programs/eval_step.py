@@ -15,7 +15,7 @@ from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import batch_outputs, split_loss
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.models.adapted import PyTree
-from nitro_cli.programs.train_step import forward
+from nitro_cli.programs.step_plan import forward
 
 __all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics"]
 

@@ -14,7 +14,7 @@ from nitro_cli.experiment import compile_view
 from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.jaxpr_walk import JaxprWalk
 from nitro_cli.programs.models import BoundModel
-from nitro_cli.programs.train_step import StepPlan, TrainState, batch_of, device_values, forward
+from nitro_cli.programs.step_plan import StepPlan, TrainState, batch_of, device_values, forward
 from nitro_cli.text import path_text
 
 __all__ = ["first_nonfinite", "locate_divergence"]

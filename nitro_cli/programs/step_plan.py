@@ -1,0 +1,158 @@
+"""What the training program is made from, the state that it replaces, and how it reads its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from nitro_cli.errors import HookError
+from nitro_cli.experiment import Experiment, Routing
+from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule
+from nitro_cli.programs.array_layout import ArrayLayout
+from nitro_cli.programs.models import AdaptedModel, BoundModel
+from nitro_cli.programs.models.adapted import PyTree
+
+__all__ = ["Row", "StepNames", "StepPlan", "TrainState", "batch_of", "device_values", "forward", "row_of"]
+
+Row = jax.Array | Sequence[jax.Array]
+"""The hyperparameters of a step, by column."""
+
+
+class TrainState(NamedTuple):
+    """What a step replaces.
+
+    Attributes:
+        params, state: the model's parameters and layer state.
+        opt: optimizer state, by group.
+        ema: exponential moving average of the parameters, or None.
+        step: optimizer steps taken, int32[].
+        position: micro-batches taken in this epoch, int32[].
+        stopped: whether a non-finite loss or gradient was met, bool[]; once True no step changes anything.
+    """
+
+    params: PyTree
+    state: PyTree
+    opt: PyTree
+    ema: PyTree
+    step: jax.Array
+    position: jax.Array
+    stopped: jax.Array
+
+
+@dataclass
+class StepNames:
+    """What the numbers of a step's readback are called; known once the program was traced."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Everything the program is made from.
+
+    Attributes:
+        experiment: the experiment; its Host fields are out of reach of the traced code.
+        routing: which batch fields each hook takes.
+        model: the adapted model.
+        optimizer: the groups' rules; None in manual mode.
+        hyper: where each traced hyperparameter stands in a row.
+        rule: the perturbing gradient rule, or None for the plain gradient.
+        accum: micro-batches per optimizer step.
+        scan: fold the micro-batches in a loop inside the program instead of writing them out.
+        check_divergence: guard against non-finite losses and gradients.
+        branches: the guard leaves the update out by a branch, which costs nothing on a CPU; elsewhere a branch would
+            wait for the device, and both states are computed and one chosen.
+        ema: keep an average of the parameters.
+        resident: batches are gathered from arrays on the device.
+        manual: the experiment's own `train_step` does the whole step.
+        outputs_to_host: also return the micro-batches' outputs, stacked (train metrics computed on the host).
+        layout: how arrays lie on several devices; None on one.
+        shares_wishes: several processes train: `inputs["wishes"]` holds what each asks for, and the largest comes back
+            behind `finite`, so that all learn of it at the same step.
+    """
+
+    experiment: Experiment
+    routing: Routing
+    model: AdaptedModel
+    optimizer: Optimizer | None
+    hyper: Hyper
+    rule: PerturbRule | None = None
+    accum: int = 1
+    scan: bool = False
+    check_divergence: bool = True
+    branches: bool = False
+    ema: bool = False
+    resident: bool = False
+    manual: bool = False
+    outputs_to_host: bool = False
+    layout: ArrayLayout | None = None
+    shares_wishes: bool = False
+    names: StepNames = field(default_factory=StepNames)
+
+
+def device_values(hyper: Hyper, device: Mapping[str, jax.Array], step: jax.Array) -> dict[str, jax.Array]:
+    """The Device fields of a step: of those that a schedule can drive their value at it, the others as they are.
+
+    Args:
+        hyper: says which those are.
+        device: the fields by name, those with a value for every step of the block.
+        step: optimizer steps taken before, int32[].
+    """
+    at = jax.lax.rem(step, np.int32(BLOCK))
+    stepped = {name: jax.lax.dynamic_index_in_dim(device[name], at, keepdims=False) for name in hyper.device_fields}
+    return {**device, **stepped}
+
+
+def row_of(rows: jax.Array, step: jax.Array) -> tuple[jax.Array, ...]:
+    """The hyperparameters of a step, one by one: cut out by plain slices, which cost a start less than indexing."""
+    row = jax.lax.dynamic_index_in_dim(rows, jax.lax.rem(step, np.int32(BLOCK)), keepdims=False)
+    return tuple(jax.lax.index_in_dim(row, column, keepdims=False) for column in range(rows.shape[1]))
+
+
+def forward(
+    view: Experiment, model: BoundModel, params: PyTree, state: PyTree, routing: Routing, batch: Mapping[str, Any]
+) -> tuple[PyTree, PyTree]:
+    """Call the `forward` hook and check that it returned `(outputs, state)`."""
+    returned = routing.call(view, "forward", model, params, state, batch=batch)
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
+        raise HookError(
+            f"`forward` returned {type(returned).__name__}{size}",
+            why="it must return the pair (outputs, new_state)",
+            fix="return model(params, state, ...), or (outputs, state)",
+        )
+    return returned
+
+
+def batch_of(
+    plan: StepPlan,
+    batches: Sequence[Mapping[str, jax.Array]],
+    inputs: Mapping[str, Any],
+    position: jax.Array,
+    index: Any,
+) -> Mapping[str, jax.Array]:
+    """One micro-batch of a step: as it came, or gathered from the resident arrays."""
+    if not plan.resident:
+        return batches[index]
+    order = inputs["order"]
+    rows = jax.lax.dynamic_index_in_dim(order, position + index, axis=0, keepdims=False)
+    # Without the barriers XLA computes the indices and gathers anew for every use of the batch.
+    rows = jax.lax.optimization_barrier(rows)
+    return jax.lax.optimization_barrier({name: _rows_of(array, rows) for name, array in inputs["arrays"].items()})
+
+
+def _rows_of(array: jax.Array, rows: jax.Array) -> jax.Array:
+    """`array[rows]`, as the one operation it is."""
+    return jax.lax.gather(
+        array,
+        rows[:, None],
+        jax.lax.GatherDimensionNumbers(
+            offset_dims=tuple(range(1, array.ndim)), collapsed_slice_dims=(0,), start_index_map=(0,)
+        ),
+        slice_sizes=(1, *array.shape[1:]),
+        mode="promise_in_bounds",
+    )
