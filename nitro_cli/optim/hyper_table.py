@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,9 @@ class GroupRow:
     leaves: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Hyper:
-    """Every traced hyperparameter of a run.
+    """Every traced hyperparameter of a run, as its plateaus stand.
 
     A program gets one float32 row per optimizer step, one entry per column; nothing of it is baked in. Beside the rows
     each Device field that a schedule can drive has a value per step, in its own dtype and whether or not one does: a
@@ -80,13 +81,12 @@ class Hyper:
         rules: optimizer rule per trained group; empty in manual mode.
         grad_rule: the gradient rule.
         bindings, groups: rows of the setup report.
-        plateaus: counters per schedule key.
+        plateaus: where the plateau of each schedule key stands.
         total_steps: the horizon.
         device_columns: one column per scheduled Device field, `device/<name>`; not part of the rows.
         device_fields: the Device fields that a schedule can drive.
         bind_columns: one column per schedule `bind.<name>`, host numbers for `placed`; not part of the rows.
         placed: where the experiment builds its gradient rule from the step's numbers, what fills the rule's columns.
-        version: grows whenever values change that a table may already hold (a plateau reduced, a state was loaded).
         apply_row: in manual mode, `(opt_state, row) -> opt_state` with the scheduled hyperparameters set, traceable.
     """
 
@@ -95,20 +95,25 @@ class Hyper:
     grad_rule: GradRule
     bindings: tuple[BindingRow, ...]
     groups: tuple[GroupRow, ...]
-    plateaus: dict[str, PlateauCounters]
+    plateaus: Mapping[str, PlateauCounters]
     total_steps: int
     device_columns: tuple[Column, ...] = ()
     device_fields: tuple[str, ...] = ()
     bind_columns: tuple[Column, ...] = ()
     placed: PlacedRule | None = None
     apply_row: Callable[[Any, Any], Any] = field(default=lambda opt_state, row: opt_state)
-    version: int = 0
 
-    def __post_init__(self) -> None:
-        self._index = {column.name: i for i, column in enumerate(self.column_list)}
-        self._all = (*self.column_list, *self.device_columns, *self.bind_columns)
-        self._logged = tuple((c.log, i) for i, c in enumerate(self._all) if c.log is not None)
-        self._block: tuple[int, int, npt.NDArray[np.float64]] | None = None
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {column.name: i for i, column in enumerate(self.column_list)}
+
+    @cached_property
+    def _all(self) -> tuple[Column, ...]:
+        return (*self.column_list, *self.device_columns, *self.bind_columns)
+
+    @cached_property
+    def _logged(self) -> tuple[tuple[str, int], ...]:
+        return tuple((c.log, i) for i, c in enumerate(self._all) if c.log is not None)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -155,7 +160,8 @@ class Hyper:
     def _doubles(self, start: int, count: int) -> npt.NDArray[np.float64]:
         rows = np.empty((count, len(self._all)), np.float64)
         for i, column in enumerate(self._all):
-            scale = self.plateaus[column.key].scale if column.key in self.plateaus else 1.0
+            plateau = self.plateaus.get(column.key or "")
+            scale = plateau.scale if plateau is not None else 1.0
             rows[:, i] = column.source.values(start, count) * scale * column.factor
             _check_whole(column, start, rows[:, i])
             _check_carried(column, start, rows[:, i])
@@ -174,25 +180,18 @@ class Hyper:
 
     def values_at(self, step: int) -> dict[str, float]:
         """The varying schedules' values at `step`, by the names of `varying`."""
-        index = (step - 1) // BLOCK
-        if self._block is None or self._block[:2] != (index, self.version):
-            self._block = (index, self.version, self._doubles(index * BLOCK + 1, BLOCK))
-        row = self._block[2][step - 1 - index * BLOCK]
+        row = self._doubles(step, 1)[0]
         return {name: float(row[i]) for name, i in self._logged}
 
-    def observe(self, epoch: int, metrics: Mapping[str, Any]) -> list[str]:
-        """Feed one epoch's validation metrics to the plateaus; sentences to announce, one per reduction.
-
-        A reduction holds from the next step on: tables at hand are stale then, as `version` shows.
+    def after(self, epoch: int, metrics: Mapping[str, Any]) -> tuple[Hyper, list[str]]:
+        """The hyperparameters after the validation of an epoch, and sentences to announce, one per reduction.
 
         Raises:
             MetricError: a plateau's metric is missing or not a real number.
         """
-        said = [counters.observe(metrics, key) for key, counters in self.plateaus.items()]
-        announcements = [f"epoch {epoch}: {sentence}" for sentence in said if sentence is not None]
-        if announcements:
-            self.version += 1
-        return announcements
+        stand = {key: counters.after(metrics, key) for key, counters in self.plateaus.items()}
+        said = [f"epoch {epoch}: {sentence}" for _, sentence in stand.values() if sentence is not None]
+        return replace(self, plateaus={key: counters for key, (counters, _) in stand.items()}), said
 
     def plateau_scales(self) -> dict[str, float]:
         """The scale of every plateau, to log per epoch as `schedule/plateau/<key>`."""
@@ -202,30 +201,34 @@ class Hyper:
         """JSON-ready state for a checkpoint."""
         return {"plateaus": {key: counters.state() for key, counters in self.plateaus.items()}}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint's state.
+    def continued(self, state: Mapping[str, Any]) -> Hyper:
+        """The same, its plateaus standing where those of a checkpoint's state do.
 
         Warns:
             NitroWarning: a plateau watches another metric or mode now and starts fresh, or the run has it no more.
         """
-        saved = dict(state.get("plateaus", {}))
+        saved, plateaus = dict(state.get("plateaus", {})), dict(self.plateaus)
         for key, counters in self.plateaus.items():
             old = saved.pop(key, None)
-            if old is not None and not counters.load_state(old):
+            if old is None:
+                continue
+            held = counters.continued(old)
+            if held is None:
                 warn(
                     f"the plateau of {key!r} followed {old['metric']} ({old['mode']}), now {counters.metric} "
                     f"({counters.mode}): its counters start fresh"
                 )
+            plateaus[key] = held or counters
         for key, old in saved.items():
             warn(f"the checkpoint has a plateau on {key!r} (scale {old['scale']:g}), which this run has not")
-        self.version += 1
+        return replace(self, plateaus=plateaus)
 
 
 def horizon_jump(old: Hyper, new: Hyper, step: int) -> list[str]:
     """How the schedules jump when a resume changes the horizon.
 
     Args:
-        old: bound over the horizon of the record, its plateau state loaded.
+        old: bound over the horizon of the record, its plateaus standing as there.
         new: bound over this run's horizon, likewise.
         step: optimizer steps done.
 

@@ -90,7 +90,8 @@ def bind_manual(
         rows.append(BindingRow(key, bound, origin, source.text))
     columns += ema_columns(e)
     named = with_log_names([*columns, *device_columns], resolved, _log_names)
-    hyper = Hyper(
+    indices = {place: index for place, (index, _) in places.items()}
+    return Hyper(
         column_list=named[: len(columns)],
         device_columns=named[len(columns) :],
         device_fields=tuple(sorted(device)),
@@ -100,10 +101,8 @@ def bind_manual(
         groups=(),
         plateaus=plateaus,
         total_steps=total_steps,
+        apply_row=lambda state, row: _apply(state, row, (), indices),
     )
-    indices = {place: index for place, (index, _) in places.items()}
-    hyper.apply_row = lambda state, row: _apply(state, row, (), indices)
-    return hyper
 
 
 def _plain_gradient(e: Any) -> SingleGrad:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nitro_cli.errors import MetricError, ScheduleError
@@ -80,9 +80,9 @@ def _refused(what: str, why: str, fix: str) -> ScheduleError:
     return ScheduleError(f"plateau: {what}", why=why, fix=fix)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PlateauCounters:
-    """The state of one plateau: JSON in checkpoints, one per schedule key."""
+    """Where one plateau stands: JSON in checkpoints, one per schedule key."""
 
     rule: Plateau
     metric: str
@@ -91,32 +91,27 @@ class PlateauCounters:
     best: float | None = None
     bad_epochs: int = 0
     cooldown_left: int = 0
-    reductions: int = field(default=0)
+    reductions: int = 0
 
-    def observe(self, metrics: Mapping[str, Any], key: str) -> str | None:
-        """Take one epoch's metrics in; the sentence to announce when the scale dropped.
+    def after(self, metrics: Mapping[str, Any], key: str) -> tuple[PlateauCounters, str | None]:
+        """Where it stands after one epoch more, and the sentence to announce if the scale dropped.
 
         Raises:
             MetricError: the metric is missing or not a real number.
         """
         value = self._read(metrics, key)
-        if self._improves(value):
-            self.best, self.bad_epochs = value, 0
-        else:
-            self.bad_epochs += 1
+        best, bad = (value, 0) if self._improves(value) else (self.best, self.bad_epochs + 1)
         if self.cooldown_left > 0:
-            self.cooldown_left -= 1
-            self.bad_epochs = 0
-        if self.bad_epochs <= self.rule.patience:
-            return None
-        bad, self.bad_epochs, self.cooldown_left = self.bad_epochs, 0, self.rule.cooldown
-        before, self.scale = self.scale, max(self.scale * self.rule.factor, self.rule.min_scale)
-        if self.scale >= before:
-            self.scale = before
-            return None
-        self.reductions += 1
+            bad = 0
+        if bad <= self.rule.patience:
+            return replace(self, best=best, bad_epochs=bad, cooldown_left=max(self.cooldown_left - 1, 0)), None
+        scale = max(self.scale * self.rule.factor, self.rule.min_scale)
+        reduced = replace(self, best=best, bad_epochs=0, cooldown_left=self.rule.cooldown)
+        if scale >= self.scale:
+            return reduced, None
         epochs = "epoch" if bad == 1 else "epochs"
-        return f"plateau: {key} scaled by {self.scale:.6g} (was {before:.6g}) after {bad} bad {epochs} of {self.metric}"
+        said = f"plateau: {key} scaled by {scale:.6g} (was {self.scale:.6g}) after {bad} bad {epochs} of {self.metric}"
+        return replace(reduced, scale=scale, reductions=self.reductions + 1), said
 
     def _read(self, metrics: Mapping[str, Any], key: str) -> float:
         available = ", ".join(sorted(metrics)) or "none"
@@ -165,12 +160,15 @@ class PlateauCounters:
             "reductions": self.reductions,
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> bool:
-        """Continue from `state`; False, changing nothing, when it belongs to another metric or mode."""
+    def continued(self, state: Mapping[str, Any]) -> PlateauCounters | None:
+        """Where `state` stood; None when it belongs to another metric or mode."""
         if (state["metric"], state["mode"]) != (self.metric, self.mode):
-            return False
-        self.scale = float(state["scale"])
-        self.best = None if state["best"] is None else float(state["best"])
-        self.bad_epochs, self.cooldown_left = int(state["bad_epochs"]), int(state["cooldown_left"])
-        self.reductions = int(state["reductions"])
-        return True
+            return None
+        return replace(
+            self,
+            scale=float(state["scale"]),
+            best=None if state["best"] is None else float(state["best"]),
+            bad_epochs=int(state["bad_epochs"]),
+            cooldown_left=int(state["cooldown_left"]),
+            reductions=int(state["reductions"]),
+        )

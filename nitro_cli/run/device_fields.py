@@ -10,8 +10,9 @@ import numpy as np
 
 from nitro_cli.errors import ConfigError, nearest
 from nitro_cli.experiment import Experiment, config_metadata, device_array, device_names, field_value, host_view
-from nitro_cli.optim import BLOCK, Hyper
+from nitro_cli.optim import BLOCK
 from nitro_cli.run.devices import Placement
+from nitro_cli.run.rules import Rules
 
 __all__ = ["DeviceFields", "no_attribute"]
 
@@ -21,7 +22,7 @@ class DeviceFields:
 
     Args:
         experiment: whose fields they are.
-        hyper: which of them schedules drive, and their values.
+        rules: whose hyperparameters say which of them schedules drive, and their values.
         placement: the devices.
         arrays: the values by name, as set.
 
@@ -30,19 +31,19 @@ class DeviceFields:
     """
 
     def __init__(
-        self, experiment: Experiment, hyper: Hyper, placement: Placement, arrays: Mapping[str, jax.Array]
+        self, experiment: Experiment, rules: Rules, placement: Placement, arrays: Mapping[str, jax.Array]
     ) -> None:
         self._experiment = experiment
-        self._hyper = hyper
+        self._rules = rules
         self._placement = placement
         self.arrays = dict(arrays)
         self.version = 0
 
     def at(self, step: int) -> dict[str, jax.Array]:
         """Every field's array, scheduled ones at optimizer step `step`."""
-        if not self._hyper.scheduled_device_fields:
+        if not self._rules.hyper.scheduled_device_fields:
             return self.arrays
-        values = self._hyper.device_values(max(step, 1), 1)
+        values = self._rules.hyper.device_values(max(step, 1), 1)
         now = {name: np.asarray(value[0], self.arrays[name].dtype) for name, value in values.items()}
         return {**self.arrays, **self._placement.put(now)}
 
@@ -59,8 +60,8 @@ class DeviceFields:
         Returns:
             Name to array: of the fields that a schedule can drive [BLOCK] in their own dtype, the others as they are.
         """
-        scheduled = self._hyper.device_values(step // BLOCK * BLOCK + 1)
-        values = {name: scheduled.get(name, np.asarray(self.arrays[name])) for name in self._hyper.device_fields}
+        scheduled = self._rules.hyper.device_values(step // BLOCK * BLOCK + 1)
+        values = {name: scheduled.get(name, np.asarray(self.arrays[name])) for name in self._rules.hyper.device_fields}
         stepped = {name: np.full(BLOCK, held, self.arrays[name].dtype) for name, held in values.items()}
         return {**self.arrays, **self._placement.put(stepped)}
 
@@ -72,7 +73,7 @@ class DeviceFields:
         """
         for name in values:
             self.check_name(name)
-            if name in self._hyper.scheduled_device_fields:
+            if name in self._rules.hyper.scheduled_device_fields:
                 raise ConfigError(
                     f"{name} is scheduled",
                     why="the schedule would overwrite the value at the next step",

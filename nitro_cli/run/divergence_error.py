@@ -58,7 +58,7 @@ def _located(
     step = state.position.step
     before, at = plan.placement.put((np.int32(step), np.int32(state.position.batch)))
     train = state.train._replace(position=at, step=before)
-    rows, device = plan.optim.hyper.table(step // BLOCK * BLOCK + 1), state.device.inputs(step)
+    rows, device = state.rules.hyper.table(step // BLOCK * BLOCK + 1), state.device.inputs(step)
     with Progress.phase("locating the divergence"):
         try:
             found = programs.locate_divergence(step_plan, train, batches, {**inputs, "rows": rows, "device": device})

@@ -84,7 +84,7 @@ def _from_memory(handle: Live, load_ema: bool, what: str) -> Source:
             why="what is in memory is no checkpoint",
             fix='resume=(handle, "latest") continues its run',
         )
-    plan, (train, at, *_) = handle.plan, handle.run_state
+    plan, (train, at, _, rules, _) = handle.plan, handle.run_state
     params = train.ema if load_ema else train.params
     if params is None:
         raise IncompatibleError("load_ema, but the handle given as weights has no EMA", fix="drop load_ema")
@@ -96,7 +96,7 @@ def _from_memory(handle: Live, load_ema: bool, what: str) -> Source:
         epoch=at.epoch,
         step=at.read_step,
         total_steps=plan.optim.total_steps,
-        rules=RuleStates(schedules=plan.optim.hyper.state()),
+        rules=RuleStates(schedules=rules.hyper.state()),
         batch_fields=plan.data.recorded_fields,
     )
     text = f"the live handle of {name} at epoch {at.epoch}, step {at.step}"

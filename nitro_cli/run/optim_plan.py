@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -80,12 +81,10 @@ def bind_schedules(
     if source is not None and (source.kind == "resume" or "train" not in data.splits):
         held = source.record.meta.rules.schedules
     if held is not None:
-        hyper.load_state(held)
+        hyper = hyper.continued(held)
     resumed = source.resumed if source is not None else None
     if resumed is not None and "train" in data.splits and resumed.total_steps != total_steps:
-        before = bound(**{**words, "total_steps": resumed.total_steps})
-        if held is not None:
-            before.load_state(held)
+        before = replace(bound(**{**words, "total_steps": resumed.total_steps}), plateaus=hyper.plateaus)
         # The whole curve is computed anew: say where it jumps.
         for sentence in horizon_jump(before, hyper, position.step):
             warn(f"another horizon than the checkpoint's: {sentence}")

@@ -146,7 +146,7 @@ class OptimPlan:
     """How a step changes the parameters.
 
     Attributes:
-        hyper: every traced hyperparameter by optimizer step.
+        hyper: every traced hyperparameter by optimizer step, as the plateaus stand where the run begins.
         total_steps: optimizer steps of the whole run; 0 where nothing is known of it.
         optimizer: the groups' rules; None in manual mode and for a handle that cannot train.
         rule: the perturbing gradient rule, or None for the plain gradient.

@@ -21,15 +21,18 @@ class Rules:
     Args:
         e: the experiment.
         monitor: what a rule without a metric of its own goes by.
-        hyper: whose plateaus they are.
+        hyper: as the run begins.
         source: the record that a resume goes on from.
+
+    Attributes:
+        hyper: every traced hyperparameter by step, as the plateaus stand: another object once they took an epoch in.
 
     Warns:
         NitroWarning: the stop rule cannot go on from the record.
     """
 
     def __init__(self, e: Experiment, monitor: Monitor | None, hyper: Hyper, source: Source | None) -> None:
-        self._hyper = hyper
+        self.hyper = hyper
         self._stop_rule: StopRule | None = None
         rule = e.early_stop
         if isinstance(rule, EarlyStopping):
@@ -53,16 +56,19 @@ class Rules:
 
     def observe(self, epoch: int, metrics: Mapping[str, Any]) -> list[str]:
         """Feed the epoch's metrics to the plateaus; sentences to announce, one per reduction."""
-        return self._hyper.observe(epoch, metrics) if metrics else []
+        if not metrics or not self.hyper.plateaus:
+            return []
+        self.hyper, said = self.hyper.after(epoch, metrics)
+        return said
 
     def plateau_scales(self) -> dict[str, float]:
         """The scale of every plateau, to log per epoch."""
-        return self._hyper.plateau_scales()
+        return self.hyper.plateau_scales()
 
     def state(self) -> dict[str, Any]:
         """The counters, for the record."""
         ask = getattr(self._stop_rule, "state", None)
-        return {"early_stop": ask() if ask is not None else None, "schedules": self._hyper.state()}
+        return {"early_stop": ask() if ask is not None else None, "schedules": self.hyper.state()}
 
     def _continue(self, source: Source) -> None:
         rule, held = self._stop_rule, source.record.meta.rules.early_stop

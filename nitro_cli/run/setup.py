@@ -92,9 +92,10 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
             check_evaluated_outputs(evaluated, data.splits, model.params, model.state, arrays)
     with Progress.phase("binding schedules"):
         hyper = bind_schedules(settings, data, hooks, model, source, position, total_steps)
-    device = DeviceFields(e, hyper, placement, arrays)
+    trains = "train" in data.splits
+    rules = Rules(e, settings.monitor, hyper, source if trains else None)
+    device = DeviceFields(e, rules, placement, arrays)
     with Progress.phase("building the optimizer"):
-        trains = "train" in data.splits
         optim = (
             build_optimizer(e, hooks, model, hyper, total_steps, placement)
             if trains
@@ -104,7 +105,6 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     plan = Plan(settings, data, hooks, model.plan, optim, placement, report, kept)
     check_judged_metrics(plan, model.params, model.state, device.at(position.read_step))
     _report(plan, model.params)
-    rules = Rules(e, settings.monitor, hyper, source if trains else None)
     history = _started_history(settings, source)
     train = initial_train_state(plan, model, start, position, compiler)
     return plan, RunState(train, position, device, rules, history)

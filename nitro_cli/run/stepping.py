@@ -45,7 +45,7 @@ class Stepper:
 
     def __init__(self, plan: Plan, compiler: Compiler, steps_per_dispatch: int | None) -> None:
         self.step_plan: StepPlan = step_plan(plan)
-        self.rows = HyperRows(plan.optim.hyper, plan.placement, log=plan.experiment.autolog_schedules)
+        self.rows = HyperRows(plan.placement, log=plan.experiment.autolog_schedules)
         self.inputs: dict[str, Any] = {"anchors": plan.optim.anchors, "key": plan.model.key}
         self.several = False
         self._plan = plan
@@ -99,10 +99,10 @@ class Stepper:
             batches: the micro-batches on the device; empty with resident data.
             wish: what this process asks the others for, where several train.
         """
-        step, hyper = state.position.step, self._plan.optim.hyper
-        renewed = self.rows.stale(step)
+        step, hyper = state.position.step, state.rules.hyper
+        renewed = self.rows.stale(step, hyper)
         if renewed:
-            self.inputs["rows"] = self.rows.table(step)
+            self.inputs["rows"] = self.rows.table(step, hyper)
         if self._device_of != state.device.version or (renewed and hyper.scheduled_device_fields):
             self._device_of = state.device.version
             self.inputs["device"] = state.device.inputs(step)

@@ -88,7 +88,7 @@ def test_device_fields_and_plateaus_work_as_in_the_automatic_mode(base: type[Any
     hyper = bind(base, states, schedules, monitor=("loss", "min"))
     assert hyper.scheduled_device_fields == ("strength",)
     for epoch in (1, 2):
-        hyper.observe(epoch, {"loss": 1.0})
+        hyper, _ = hyper.after(epoch, {"loss": 1.0})
     assert float(applied(hyper, states)["gen"].hyperparams["b1"]) == pytest.approx(0.05)
 
 

@@ -96,7 +96,7 @@ def test_a_plateau_scales_what_is_bound() -> None:
     entry = {"bind.warm": Plateau(1.0, metric="m", mode="min", patience=0, factor=0.5)}
     hyper = bound(Placed(), entry)
     for value in (1.0, 1.0):
-        hyper.observe(1, {"m": value})
+        hyper, _ = hyper.after(1, {"m": value})
     assert hyper.table(1, 1)[0, hyper.column("grad/rho")] == pytest.approx(RHO / 2, rel=1e-6)
 
 

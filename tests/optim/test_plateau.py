@@ -60,7 +60,7 @@ def test_the_scale_follows_pytorch(
     counters = PlateauCounters(Plateau(1.0, **options), "loss", mode)
     scales = []
     for value in metrics:
-        counters.observe({"loss": value}, "learning_rate")
+        counters, _ = counters.after({"loss": value}, "learning_rate")
         scales.append(counters.scale)
     assert scales == pytest.approx(expected, rel=1e-12)
 
@@ -77,7 +77,7 @@ def test_random_series_reduce_at_the_epochs_of_pytorch_under_all_options(series:
     counters = PlateauCounters(Plateau(1.0, **series["options"]), "m", series["mode"])
     scales = []
     for value in metrics:
-        counters.observe({"m": value}, "learning_rate")
+        counters, _ = counters.after({"m": value}, "learning_rate")
         scales.append(counters.scale)
     assert scales == pytest.approx(series["rates"][: len(metrics)], rel=1e-12)
 
@@ -86,7 +86,7 @@ def scales_of(metrics: list[float], mode: str, **options: Any) -> list[float]:
     counters = PlateauCounters(Plateau(0.1, **options), "m", mode)
     scales = []
     for value in metrics:
-        counters.observe({"m": value}, "learning_rate")
+        counters, _ = counters.after({"m": value}, "learning_rate")
         scales.append(counters.scale)
     return scales
 
@@ -144,31 +144,33 @@ def test_any_sequence_follows_the_rule_and_a_json_round_trip_in_the_middle_chang
     counters, book = PlateauCounters(rule, "m", mode), ByTheBook(mode, 0.5, patience, cooldown, relative)
     for index, value in enumerate(metrics):
         if index == cut:
-            state = json.loads(json.dumps(counters.state()))
-            counters = PlateauCounters(rule, "m", mode)
-            assert counters.load_state(state)
-        counters.observe({"m": value}, "learning_rate")
+            continued = PlateauCounters(rule, "m", mode).continued(json.loads(json.dumps(counters.state())))
+            assert continued == counters
+            counters = continued
+        counters, _ = counters.after({"m": value}, "learning_rate")
         assert counters.scale == book.step(value)
 
 
 def test_a_resume_in_the_middle_of_a_cooldown_continues_it() -> None:
     rule = Plateau(1.0, factor=0.5, patience=0, cooldown=2)
-    before, after = PlateauCounters(rule, "m", "min"), PlateauCounters(rule, "m", "min")
+    before = fresh = PlateauCounters(rule, "m", "min")
     for _ in range(2):
-        before.observe({"m": 1.0}, "k")
+        before, _said = before.after({"m": 1.0}, "k")
     assert before.scale == 0.5
-    after.load_state(json.loads(json.dumps(before.state())))
+    counters = fresh.continued(json.loads(json.dumps(before.state())))
+    assert counters is not None
     scales = []
     for _ in range(4):
-        after.observe({"m": 1.0}, "k")
-        scales.append(after.scale)
+        counters, _said = counters.after({"m": 1.0}, "k")
+        scales.append(counters.scale)
     assert scales == [0.5, 0.5, 0.25, 0.25]
 
 
 def test_a_reduction_is_announced_with_key_and_both_scales() -> None:
     counters = PlateauCounters(Plateau(1.0, patience=0), "loss", "min")
-    assert counters.observe({"loss": 1.0}, "momentum") is None
-    said = counters.observe({"loss": 1.0}, "momentum")
+    counters, nothing = counters.after({"loss": 1.0}, "momentum")
+    _, said = counters.after({"loss": 1.0}, "momentum")
+    assert nothing is None
     assert said is not None
     assert "momentum" in said
     assert "0.1" in said
@@ -178,8 +180,8 @@ def test_a_reduction_is_announced_with_key_and_both_scales() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_metric_that_is_not_finite_is_a_bad_epoch(value: float) -> None:
     counters = PlateauCounters(Plateau(1.0, patience=0), "loss", "max")
-    counters.observe({"loss": 1.0}, "k")
-    counters.observe({"loss": value}, "k")
+    counters, _ = counters.after({"loss": 1.0}, "k")
+    counters, _ = counters.after({"loss": value}, "k")
     assert counters.scale == 0.1
     assert counters.best == 1.0
 
@@ -188,13 +190,13 @@ def test_a_metric_that_is_not_finite_is_a_bad_epoch(value: float) -> None:
 def test_a_metric_that_is_no_real_number_is_refused(value: Any) -> None:
     counters = PlateauCounters(Plateau(1.0), "loss", "min")
     with pytest.raises(MetricError, match="not a real number"):
-        counters.observe({"loss": value}, "learning_rate")
+        counters.after({"loss": value}, "learning_rate")
 
 
 def test_a_missing_metric_names_those_there_are() -> None:
     counters = PlateauCounters(Plateau(1.0), "los", "min")
     with pytest.raises(MetricError, match="acc, loss"):
-        counters.observe({"loss": 1.0, "acc": 2.0}, "learning_rate")
+        counters.after({"loss": 1.0, "acc": 2.0}, "learning_rate")
 
 
 @pytest.mark.parametrize(

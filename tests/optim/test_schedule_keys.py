@@ -253,12 +253,12 @@ def test_plateaus_scale_their_own_key_from_the_next_step_on(rich: type[Any], par
     }
     hyper = bind(rich(), params, schedules=schedules, monitor=("loss", "min"))
     rate, momentum = hyper.column("default/learning_rate"), hyper.column("default/momentum")
-    assert hyper.observe(1, {"loss": 1.0, "acc": 0.1}) == []
-    before = hyper.version
-    said = hyper.observe(2, {"loss": 1.0, "acc": 0.2})
+    before, nothing = hyper.after(1, {"loss": 1.0, "acc": 0.1})
+    hyper, said = before.after(2, {"loss": 1.0, "acc": 0.2})
+    assert nothing == []
     assert len(said) == 1
     assert "learning_rate" in said[0]
-    assert hyper.version > before
+    assert before.table(20, 1)[0][rate] == pytest.approx(0.5)
     row = hyper.table(20, 1)[0]
     assert row[rate] == pytest.approx(0.05)
     assert row[momentum] == pytest.approx(0.8)
@@ -266,8 +266,7 @@ def test_plateaus_scale_their_own_key_from_the_next_step_on(rich: type[Any], par
     assert hyper.values_at(20)["schedule/default/learning_rate"] == pytest.approx(0.05)
 
     resumed = bind(rich(), params, schedules=schedules, monitor=("loss", "min"))
-    resumed.load_state(hyper.state())
-    assert resumed.table(20, 5).tobytes() == hyper.table(20, 5).tobytes()
+    assert resumed.continued(hyper.state()).table(20, 5).tobytes() == hyper.table(20, 5).tobytes()
 
 
 def test_a_plateau_without_a_metric_to_follow_is_refused(rich: type[Any], params: Any) -> None:
@@ -279,10 +278,10 @@ def test_a_plateau_under_another_metric_starts_fresh_with_a_warning(rich: type[A
     schedules = {"learning_rate": optim.Plateau(0.5, patience=0)}
     old = bind(rich(), params, schedules=schedules, monitor=("loss", "min"))
     for epoch in (1, 2):
-        old.observe(epoch, {"loss": 1.0})
+        old, _ = old.after(epoch, {"loss": 1.0})
     new = bind(rich(), params, schedules=schedules, monitor=("acc", "max"))
     with pytest.warns(UserWarning, match=r"loss \(min\), now acc \(max\)"):
-        new.load_state(old.state())
+        new = new.continued(old.state())
     assert new.plateau_scales() == {"schedule/plateau/learning_rate": 1.0}
 
 

@@ -197,7 +197,9 @@ def test_nested_metrics_are_reported_stopped_on_and_ranked_by_their_joined_names
     assert nested.stop_reason == "early_stop"
     assert nested.best is not None
     assert (nested.best["metric"], nested.best["score"]) == ("cls/acc", 0.25)
-    assert nested.plan.optim.hyper.plateau_scales() == {"schedule/plateau/learning_rate": pytest.approx(0.01)}
+    rate = "schedule/plateau/learning_rate"
+    assert nested.run_state.rules.plateau_scales() == {rate: pytest.approx(0.01)}
+    assert nested.plan.optim.hyper.plateau_scales() == {rate: 1.0}, "a plan changes no more once it is made"
     held = read_manifest(nested.run_dir).of_run(nested.run_id)
     assert [entry.score for entry in held] == [0.25, 0.25]
     assert all("cls_acc" in entry.path for entry in held)
