@@ -14,15 +14,14 @@ from nitro_cli.experiment import compile_view
 from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.jaxpr_walk import JaxprWalk
 from nitro_cli.programs.models import BoundModel
-from nitro_cli.programs.step_plan import StepPlan, TrainState, batch_of, device_values, forward
+from nitro_cli.programs.step_batches import Batches, batch_of
+from nitro_cli.programs.step_plan import StepPlan, TrainState, device_values, forward
 from nitro_cli.text import path_text
 
 __all__ = ["first_nonfinite", "locate_divergence"]
 
 
-def locate_divergence(
-    plan: StepPlan, carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
-) -> str:
+def locate_divergence(plan: StepPlan, carry: TrainState, batches: Batches, inputs: Mapping[str, Any]) -> str:
     """Say where the first non-finite value of a step comes from.
 
     Args:
@@ -42,7 +41,7 @@ def locate_divergence(
         return found
     state = carry.state
     for index in range(plan.accum):
-        batch = batch_of(plan, batches, inputs, carry.position, index)
+        batch = batch_of(batches, inputs, carry.position, index)
         found, state = _micro_batch(plan, carry, state, batch, device, inputs["key"], index)
         if found is not None:
             return found + (f" (micro-batch {index + 1} of {plan.accum})" if plan.accum > 1 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,8 @@ from nitro_cli.optim import in_accumulators
 from nitro_cli.programs.hook_returns import check_same_tree, scalars, split_loss
 from nitro_cli.programs.models import BoundModel
 from nitro_cli.programs.models.adapted import PyTree
-from nitro_cli.programs.step_plan import Row, StepPlan, TrainState, batch_of, forward
+from nitro_cli.programs.step_batches import Batches, batch_of, one_by_one
+from nitro_cli.programs.step_plan import Row, StepPlan, TrainState, forward
 
 __all__ = ["accumulate"]
 
@@ -22,7 +23,7 @@ def accumulate(
     plan: StepPlan,
     view: Experiment,
     carry: TrainState,
-    batches: Sequence[Mapping[str, jax.Array]],
+    batches: Batches,
     inputs: Mapping[str, Any],
     key: jax.Array,
     row: Row,
@@ -38,21 +39,21 @@ def accumulate(
             plan, view, carry.params, state, batch, jax.random.fold_in(key, index), row
         )
         if plan.layout is not None:
-            outputs = plan.layout.rows(outputs, _batch_size(batches))
+            outputs = plan.layout.rows(outputs, _batch_size(batch))
         return grads, state, numbers, outputs
 
-    grads, state, total, outputs = micro(carry.state, batch_of(plan, batches, inputs, carry.position, 0), 0)
+    grads, state, total, outputs = micro(carry.state, batch_of(batches, inputs, carry.position, 0), 0)
     kept = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], outputs)
     if plan.accum == 1:
         return grads, state, total, kept
     # In half precision a sum of gradients would lose what is added to it.
     summed = in_accumulators(grads)
     if plan.scan:
-        stacked = None if plan.resident else jax.tree.map(lambda *xs: jnp.stack(xs), *batches[1:])
+        stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *batches[1:]) if one_by_one(batches) else None
 
         def body(acc: Any, index: jax.Array) -> Any:
             batch = (
-                batch_of(plan, batches, inputs, carry.position, index)
+                batch_of(batches, inputs, carry.position, index)
                 if stacked is None
                 else jax.tree.map(lambda x: x[index - 1], stacked)
             )
@@ -64,7 +65,7 @@ def accumulate(
     else:
         rest = []
         for index in range(1, plan.accum):
-            batch = batch_of(plan, batches, inputs, carry.position, index)
+            batch = batch_of(batches, inputs, carry.position, index)
             g, state, n, outputs = micro(state, batch, index)
             summed, total = jax.tree.map(_added, summed, g), jax.tree.map(jnp.add, total, n)
             rest.append(outputs)
@@ -110,5 +111,5 @@ def _gradient(
     return grads, new_state, numbers, outputs
 
 
-def _batch_size(batches: Sequence[Mapping[str, jax.Array]]) -> int:
-    return next((array.shape[0] for batch in batches for array in batch.values()), -1)
+def _batch_size(batch: Mapping[str, jax.Array]) -> int:
+    return next((array.shape[0] for array in batch.values()), -1)

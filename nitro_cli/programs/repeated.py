@@ -1,8 +1,8 @@
-"""Several optimizer steps in one dispatch, where the data is on the device.
+"""Several optimizer steps in one dispatch, over resident data or over a window of batches.
 
-Each call of a compiled program costs the host as much as a small step costs the device. With resident data the host has
-nothing to hand over between two steps, so one program takes as many as it is told: a loop whose count is an argument.
-The same program serves every count, so how steps were grouped changes no bit of the result.
+Each call of a compiled program costs the host as much as a small step costs the device. Where the host has nothing to
+hand over between two steps, one program takes as many as it is told: a loop whose count is an argument. The same
+program serves every count, so how steps were grouped changes no bit of the result.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:
 
 
 def build_repeated_step(step: StepTrace) -> Any:
-    """The function to compile: `(TrainState, count, inputs) -> (TrainState, readbacks)`.
+    """The function to compile: `(TrainState, count, batches, inputs) -> (TrainState, readbacks)`.
 
     Args:
-        step: a step over resident data.
+        step: a step over resident data, whose `batches` are none, or over a window.
 
     The function takes `count` steps, int32[], at most `MOST_STEPS`, and fewer where one of them sets `stopped`.
     `readbacks` is f32[MOST_STEPS, numbers], a row a step; rows of steps that were not taken are zero.
     """
 
-    def train_steps(carry: Any, count: jax.Array, inputs: Any) -> Any:
+    def train_steps(carry: Any, count: jax.Array, batches: Any, inputs: Any) -> Any:
         def go_on(loop: Any) -> jax.Array:
             done, carry, _ = loop
             return (done < count) & ~carry.stopped
 
         def one(loop: Any) -> Any:
             done, carry, rows = loop
-            carry, readback, _ = step(carry, (), inputs)
+            carry, readback, _ = step(carry, batches, inputs)
             return done + 1, carry, jax.lax.dynamic_update_index_in_dim(rows, readback, done, 0)
 
         start = jnp.zeros((), jnp.int32), carry, jnp.zeros((MOST_STEPS, step.numbers), jnp.float32)

@@ -16,7 +16,7 @@ from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.models.adapted import PyTree
 
-__all__ = ["Row", "StepNames", "StepPlan", "TrainState", "batch_of", "device_values", "forward", "row_of"]
+__all__ = ["Row", "StepNames", "StepPlan", "TrainState", "device_values", "forward", "row_of"]
 
 Row = jax.Array | Sequence[jax.Array]
 """The hyperparameters of a step, by column."""
@@ -67,7 +67,6 @@ class StepPlan:
         branches: the guard leaves the update out by a branch, which costs nothing on a CPU; elsewhere a branch would
             wait for the device, and both states are computed and one chosen.
         ema: keep an average of the parameters.
-        resident: batches are gathered from arrays on the device.
         manual: the experiment's own `train_step` does the whole step.
         outputs_to_host: also return the micro-batches' outputs, stacked (train metrics computed on the host).
         layout: how arrays lie on several devices; None on one.
@@ -86,7 +85,6 @@ class StepPlan:
     check_divergence: bool = True
     branches: bool = False
     ema: bool = False
-    resident: bool = False
     manual: bool = False
     outputs_to_host: bool = False
     layout: ArrayLayout | None = None
@@ -126,33 +124,3 @@ def forward(
             fix="return model(params, state, ...), or (outputs, state)",
         )
     return returned
-
-
-def batch_of(
-    plan: StepPlan,
-    batches: Sequence[Mapping[str, jax.Array]],
-    inputs: Mapping[str, Any],
-    position: jax.Array,
-    index: Any,
-) -> Mapping[str, jax.Array]:
-    """One micro-batch of a step: as it came, or gathered from the resident arrays."""
-    if not plan.resident:
-        return batches[index]
-    order = inputs["order"]
-    rows = jax.lax.dynamic_index_in_dim(order, position + index, axis=0, keepdims=False)
-    # Without the barriers XLA computes the indices and gathers anew for every use of the batch.
-    rows = jax.lax.optimization_barrier(rows)
-    return jax.lax.optimization_barrier({name: _rows_of(array, rows) for name, array in inputs["arrays"].items()})
-
-
-def _rows_of(array: jax.Array, rows: jax.Array) -> jax.Array:
-    """`array[rows]`, as the one operation it is."""
-    return jax.lax.gather(
-        array,
-        rows[:, None],
-        jax.lax.GatherDimensionNumbers(
-            offset_dims=tuple(range(1, array.ndim)), collapsed_slice_dims=(0,), start_index_map=(0,)
-        ),
-        slice_sizes=(1, *array.shape[1:]),
-        mode="promise_in_bounds",
-    )

@@ -7,7 +7,7 @@ the step, Device fields and anchors as arrays, the order of resident data as ind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,7 +20,8 @@ from nitro_cli.programs.hook_returns import split_step
 from nitro_cli.programs.micro_batches import accumulate
 from nitro_cli.programs.models import BoundModel
 from nitro_cli.programs.models.adapted import PyTree
-from nitro_cli.programs.step_plan import Row, StepPlan, TrainState, batch_of, device_values, row_of
+from nitro_cli.programs.step_batches import Batches, batch_of
+from nitro_cli.programs.step_plan import Row, StepPlan, TrainState, device_values, row_of
 
 __all__ = ["build_train_step", "in_place"]
 
@@ -31,8 +32,8 @@ WISH = "nitro/wish"
 def build_train_step(plan: StepPlan) -> Any:
     """The function to compile: `(TrainState, batches, inputs) -> (TrainState, readback, outputs)`.
 
-    `batches` is a tuple of `accum` mappings of device arrays, or empty with resident data. `inputs` holds `rows`
-    f32[BLOCK, K], `device`, `anchors`, `key`, and with resident data `arrays` and `order` int32[batches, size].
+    `batches` is a tuple of `accum` mappings of device arrays, a window, or empty with resident data. `inputs` holds
+    `rows` f32[BLOCK, K], `device`, `anchors`, `key`, and with resident data `arrays` and `order` int32[batches, size].
     `readback` is one f32 vector whose names `plan.names` holds after tracing: the loss first, then whether the step
     was finite, then loss terms and train metrics.
     """
@@ -44,7 +45,7 @@ def _automatic_step(plan: StepPlan) -> Any:
     optimizer = plan.optimizer
 
     def train_step(
-        carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
+        carry: TrainState, batches: Batches, inputs: Mapping[str, Any]
     ) -> tuple[TrainState, jax.Array, PyTree]:
         row = row_of(inputs["rows"], carry.step)
         device = device_values(plan.hyper, inputs["device"], carry.step)
@@ -80,13 +81,13 @@ def _automatic_step(plan: StepPlan) -> Any:
 
 def _manual_step(plan: StepPlan) -> Any:
     def train_step(
-        carry: TrainState, batches: Sequence[Mapping[str, jax.Array]], inputs: Mapping[str, Any]
+        carry: TrainState, batches: Batches, inputs: Mapping[str, Any]
     ) -> tuple[TrainState, jax.Array, PyTree]:
         row = row_of(inputs["rows"], carry.step)
         device = device_values(plan.hyper, inputs["device"], carry.step)
         view = compile_view(plan.experiment, device)
         key = jax.random.fold_in(jax.random.fold_in(inputs["key"], carry.step), 0)
-        batch = batch_of(plan, batches, inputs, carry.position, 0)
+        batch = batch_of(batches, inputs, carry.position, 0)
         model = BoundModel(plan.model, train=True, key=key)
         opt = plan.hyper.apply_row(carry.opt, row)
         returned = plan.routing.call(view, "train_step", model, carry.params, opt, carry.state, batch=batch)

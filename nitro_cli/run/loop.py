@@ -114,7 +114,7 @@ class _Loop:
         yield EpochBegan(epoch, self.plan.splits["train"].batches // accum, batch // accum), self.state
         self.burst.pause()
         started = time.perf_counter()
-        waited = yield from self._resident() if self.stepper.step_plan.resident else self._streamed()
+        waited = yield from self._resident() if self.stepper.resident else self._streamed()
         elapsed = time.perf_counter() - started
         self._wait = waited / elapsed if elapsed > 0 else 0.0
 

@@ -7,7 +7,13 @@ from nitro_cli.errors import ConfigError
 from nitro_cli.programs import StepPlan
 from nitro_cli.run.plan import Plan
 
-__all__ = ["step_plan"]
+__all__ = ["step_plan", "trains_resident"]
+
+
+def trains_resident(plan: Plan) -> bool:
+    """Whether the train split stays on the device, where steps gather their batches."""
+    one = plan.placement.count == 1
+    return plan.splits["train"].resident is not None and not plan.hooks.host_train_metrics and one
 
 
 def step_plan(plan: Plan) -> StepPlan:
@@ -35,7 +41,6 @@ def step_plan(plan: Plan) -> StepPlan:
         check_divergence=e.check_divergence,
         branches=placement.on_host,
         ema=e.ema is not None,
-        resident=plan.splits["train"].resident is not None and not host_metrics and placement.count == 1,
         manual=plan.hooks.manual,
         outputs_to_host=host_metrics,
         layout=placement.layout,

@@ -24,7 +24,7 @@ from nitro_cli.run.hyper_rows import HyperRows
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.state import RunState
-from nitro_cli.run.step_plan import step_plan
+from nitro_cli.run.step_plan import step_plan, trains_resident
 
 __all__ = ["Stepper", "signature_of"]
 
@@ -40,6 +40,7 @@ class Stepper:
     Attributes:
         step_plan: what the program is made from.
         inputs: what it reads beside the state and the batches.
+        resident: whether the data is on the device.
         several: whether one call takes several steps; known once a program was made.
     """
 
@@ -47,6 +48,7 @@ class Stepper:
         self.step_plan: StepPlan = step_plan(plan)
         self.rows = HyperRows(plan.placement, log=plan.experiment.autolog_schedules)
         self.inputs: dict[str, Any] = {"anchors": plan.optim.anchors, "key": plan.model.key}
+        self.resident = trains_resident(plan)
         self.several = False
         self._plan = plan
         self._compiler = compiler
@@ -55,7 +57,7 @@ class Stepper:
         self._shapes_told = False
         self._device_of: Any = None
         self._wish: tuple[int, Any] = (-1, None)
-        if self.step_plan.resident:
+        if self.resident:
             resident, fields = plan.splits["train"].resident, plan.hooks.routed.device_fields
             assert resident is not None
             self.inputs["arrays"] = plan.placement.put({k: v for k, v in resident.arrays.items() if k in fields})
@@ -64,7 +66,7 @@ class Stepper:
         """The state standing before micro-batch `batch` of an epoch; the order of resident data moves to the device."""
         plan = self._plan
         at, stopped = plan.placement.put((np.asarray(batch, np.int32), np.zeros((), bool)))
-        if self.step_plan.resident:
+        if self.resident:
             resident = plan.splits["train"].resident
             assert resident is not None
             self.inputs["order"] = plan.placement.put(np.asarray(resident.indices(epoch, plan.settings.seed)))
@@ -84,7 +86,7 @@ class Stepper:
     def first_program(self, state: RunState) -> Program:
         """Compile the program of the first steps, taking none."""
         state = self.entered(state, max(state.position.epoch, 1), state.position.batch)
-        if self.step_plan.resident:
+        if self.resident:
             return self.ready(state, (), ())
         example = self._plan.splits["train"].example
         prepared = [self.prepare_batch(index, example) for index in range(self.step_plan.accum)]
@@ -131,7 +133,7 @@ class Stepper:
         """
         outputs = None
         if self.several:
-            train, numbers = program(state.train, np.int32(count), self.inputs)
+            train, numbers = program(state.train, np.int32(count), batches, self.inputs)
         else:
             train, numbers, outputs = program(state.train, batches, self.inputs)
         most = MOST_STEPS if self.several else 1
@@ -142,12 +144,12 @@ class Stepper:
         args: tuple[Any, ...] = (state.train, batches, self.inputs)
         self._decide_accumulation(args)
         step = build_train_step(self.step_plan)
-        if self.step_plan.resident:
+        if self.resident:
             with Progress.phase("tracing the step"):
                 traced = step = trace_step(step, args)
             self._decide_dispatch(traced.obstacle(self._plan.placement.devices[0].platform))
             if self.several:
-                step, args = build_repeated_step(traced), (state.train, np.int32(1), self.inputs)
+                step, args = build_repeated_step(traced), (state.train, np.int32(1), batches, self.inputs)
         else:
             self._decide_dispatch("its batches come from the host")
         program = self._compiler.compile("train", step, args, donate_argnums=(0,))
