@@ -53,7 +53,7 @@ with lazy_names(__name__):
     from nitro_cli.analysis.prediction import Entries, Prediction, PredictionOrigin, concatenate
     from nitro_cli.analysis.prediction_file import FILE_NAMES, PredictionMeta, TaskMeta, load_predictions, meta_array
     from nitro_cli.analysis.probabilities import KINDS, Probabilities
-    from nitro_cli.analysis.ranking import ThresholdCurve, auroc, average_precision, threshold_curve
+    from nitro_cli.analysis.ranking import auroc, average_precision
     from nitro_cli.analysis.regression import mae, max_error, mse, r2, residual_quantiles, rmse
     from nitro_cli.analysis.reliability import (
         ReliabilityBin,
@@ -69,3 +69,4 @@ with lazy_names(__name__):
     from nitro_cli.analysis.slices import Slice, SliceTable, slice_table, wilson_interval
     from nitro_cli.analysis.stream import PredictionStream
     from nitro_cli.analysis.threshold import ThresholdSelection, binomial_upper_bound, select_threshold
+    from nitro_cli.metrics.ranking_curves import ThresholdCurve, threshold_curve

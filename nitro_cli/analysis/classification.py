@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.errors import ConfigError, DataError, nearest
+from nitro_cli.metrics import Accuracy, BalancedAccuracy, Mcc, TopK, Undefined, averaged_score
 
 __all__ = [
     "CLASS_AVERAGES",
@@ -130,17 +131,9 @@ def mean_score(scores: Sequence[ClassScores], score: str, average: str = "macro"
     if average not in CLASS_AVERAGES:
         close = nearest(average, CLASS_AVERAGES)
         raise ConfigError(f"there is no average {average!r}", nearest=close, fix=f"one of {', '.join(CLASS_AVERAGES)}")
-    held = [row for row in scores if row.support or row.predicted]
-    if not held:
-        return None
-    if average == "micro":
-        right = sum(round((row.recall or 0.0) * row.support) for row in held)
-        rows, made = sum(row.support for row in held), sum(row.predicted for row in held)
-        return getattr(_scores("", right, rows, made), score) or 0.0
-    weights = [row.support if average == "weighted" else 1 for row in held]
-    values = [getattr(row, score) or 0.0 for row in held]
-    total = sum(weights)
-    return sum(w * v for w, v in zip(weights, values, strict=True)) / total if total else 0.0
+    right = np.array([round((row.recall or 0.0) * row.support) for row in scores], np.int64)
+    support, predicted = (np.array([getattr(row, name) for row in scores]) for name in ("support", "predicted"))
+    return defined(averaged_score(right, support, predicted, score, average))
 
 
 def classification_report(scores: Sequence[ClassScores], confusion: np.ndarray | None = None) -> dict[str, Any]:
@@ -165,21 +158,21 @@ def classification_report(scores: Sequence[ClassScores], confusion: np.ndarray |
 
 def accuracy(target: np.ndarray, decoded: np.ndarray) -> float | None:
     """The share of right decisions; None without rows."""
-    return float((target == decoded).mean()) if len(target) else None
+    return defined(Accuracy().of(target, decoded))
 
 
 def balanced_accuracy(scores: Sequence[ClassScores]) -> float | None:
     """The mean recall of the classes that have rows; None without rows."""
-    recalls = [row.recall for row in scores if row.recall is not None]
-    return sum(recalls) / len(recalls) if recalls else None
+    held = [(row, round((row.recall or 0.0) * row.support)) for row in scores]
+    counts = {"right": [right for _, right in held], "support": [row.support for row, _ in held]}
+    counts["predicted"] = [row.predicted for row, _ in held]
+    return defined(BalancedAccuracy().value({name: np.array(x) for name, x in counts.items()}))
 
 
 def mcc(confusion: np.ndarray) -> float | None:
     """Matthews' correlation of target and decision (Gorodkin 2004); None where either is one class throughout."""
-    counts = confusion.astype(np.float64)
-    true, made, total = counts.sum(1), counts.sum(0), counts.sum()
-    spread = (total**2 - made @ made) * (total**2 - true @ true)
-    return float((np.trace(counts) * total - true @ made) / np.sqrt(spread)) if spread > 0 else None
+    counts = {"right": np.diag(confusion), "support": confusion.sum(1), "predicted": confusion.sum(0)}
+    return defined(Mcc().value(counts))
 
 
 def top_k(target: np.ndarray, scores: np.ndarray, k: int) -> float | None:
@@ -192,11 +185,12 @@ def top_k(target: np.ndarray, scores: np.ndarray, k: int) -> float | None:
         scores: (M, C) logits or probabilities.
         k: how many.
     """
-    if not len(target):
-        return None
-    own = np.take_along_axis(scores, target[:, None], axis=1)
-    before = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < target[:, None]))
-    return float((before.sum(1) < k).mean())
+    return defined(TopK(k=k).of(target, scores))
+
+
+def defined(value: Any) -> Any:
+    """A metric's value; None where it is undefined."""
+    return None if isinstance(value, Undefined) else value
 
 
 def _scores(name: str, right: int, support: int, predicted: int) -> ClassScores:

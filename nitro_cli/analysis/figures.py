@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nitro_cli.analysis.prediction import Prediction
-from nitro_cli.analysis.ranking import threshold_curve
 from nitro_cli.analysis.reliability import ReliabilityBin
 from nitro_cli.analysis.report import MOST_CLASSES, Analysis
 from nitro_cli.analysis.risk_curve import risk_coverage
 from nitro_cli.errors import ConfigError, DataError, NitroWarning, StorageError, nearest
 from nitro_cli.installation import import_extra
+from nitro_cli.metrics import threshold_curve
 from nitro_cli.text import visible
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import numpy as np
 from nitro_cli.analysis.calibrator import AcceptedMismatch, Calibrator
 from nitro_cli.analysis.prediction import Prediction
 from nitro_cli.analysis.reliability import (
-    EPSILON,
     ReliabilityBin,
     brier,
     ece,
@@ -22,6 +21,7 @@ from nitro_cli.analysis.reliability import (
     top_1,
 )
 from nitro_cli.errors import ConfigError, DataError
+from nitro_cli.metrics import EPSILON
 
 __all__ = ["CalibrationReport", "CalibrationScores", "calibration_report", "check_apart"]
 

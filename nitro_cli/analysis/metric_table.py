@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nitro_cli.analysis import classification, ranking, regression, reliability
+from nitro_cli.analysis import reliability
+from nitro_cli.analysis.classification import defined
 from nitro_cli.analysis.prediction import Entries, Prediction
+from nitro_cli.metrics import METRICS, Confusion, Ece, Metric, TopK, Undefined, with_classes
 
 __all__ = ["MetricTable", "confidence_and_right", "metrics_of"]
 
 _NO_ROWS = "no row has a target"
-_ONE_CLASS = "the targets or the decisions are one class throughout"
-_SOFT = "a target is neither 0 nor 1"
-_CONSTANT = "a target is constant, and has no variance"
-_K = (5,)
+TOP = 5
+"""Of how many outputs `top_k` is told."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,8 @@ class MetricTable:
 def metrics_of(prediction: Prediction, bins: int = 10) -> MetricTable:
     """Every metric that the kind of a prediction allows.
 
-    Categorical: accuracy, balanced_accuracy, f1, precision, recall (macro), mcc, top_5 above five classes, nll, brier,
-    ece, auroc and average_precision (one class against the rest, the mean over classes). Bernoulli: subset_accuracy,
-    element_accuracy, f1, precision, recall (macro), nll, brier, ece, auroc, average_precision. Continuous: mse, rmse,
-    mae, r2, max_error.
+    Those of `nitro list metrics`, with the options that they have of themselves: averages over classes are macro, and
+    `top_k` is `top_5`, above five classes.
 
     Args:
         prediction: with a target.
@@ -48,12 +46,37 @@ def metrics_of(prediction: Prediction, bins: int = 10) -> MetricTable:
     Raises:
         DataError: the prediction has no target, or one that does not fit.
     """
-    makers: dict[str, Callable[[Prediction, int], MetricTable]] = {
-        "categorical": _categorical,
-        "bernoulli": _bernoulli,
-        "continuous": _continuous,
-    }
-    return makers[prediction.kind](prediction, bins)
+    entries = prediction.entries
+    given = {"values": entries.logits, "decoded": entries.decoded, "probabilities": entries.probabilities}
+    target, valid = entries.target, ~np.isnan(entries.target)
+    values: dict[str, float | None] = {}
+    reasons: dict[str, str] = {}
+    for metric in _metrics(prediction, bins):
+        read: Any = given[metric.reads]
+        found = metric.of(target, read, valid) if len(target) else Undefined(_NO_ROWS)
+        if isinstance(found, np.ndarray):
+            continue  # such as the confusion matrix, which a report has beside
+        values[metric.label] = defined(found)
+        if isinstance(found, Undefined):
+            reasons[metric.label] = found.told(prediction.names)
+    return MetricTable(values, reasons)
+
+
+def _metrics(prediction: Prediction, bins: int) -> Iterator[Metric]:
+    """Every metric of the catalogue that is of the prediction's kind and needs no option."""
+    for entry in METRICS.entries():
+        if entry.error is not None:
+            continue
+        found = METRICS.find(entry.id, entry.version)
+        if not found.is_of(prediction.kind) or any(info.is_required() for info in found.model_fields.values()):
+            continue
+        if found is TopK:
+            if prediction.classes > TOP:
+                yield TopK(k=TOP, name=f"top_{TOP}")
+        elif found is Ece:
+            yield Ece(bins=bins)
+        elif found is not Confusion:
+            yield with_classes(found(), prediction.classes)
 
 
 def confidence_and_right(entries: Entries, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -68,88 +91,3 @@ def confidence_and_right(entries: Entries, kind: str) -> tuple[np.ndarray, np.nd
         return confidence, decided == entries.target
     judged = ~np.isnan(entries.target)
     return entries.probabilities[judged], entries.target[judged]
-
-
-def _categorical(prediction: Prediction, bins: int) -> MetricTable:
-    entries = prediction.entries
-    target, decoded, shares = entries.target, entries.decoded, entries.probabilities
-    assert shares is not None
-    confusion = classification.confusion_matrix(target, decoded, prediction.classes)
-    scores = classification.class_scores(confusion, prediction.names)
-    values: dict[str, Any] = {
-        "accuracy": classification.accuracy(target, decoded),
-        "balanced_accuracy": classification.balanced_accuracy(scores),
-        **{name: classification.mean_score(scores, name) for name in ("f1", "precision", "recall")},
-        "mcc": classification.mcc(confusion),
-        **{f"top_{k}": classification.top_k(target, shares, k) for k in _K if k < prediction.classes},
-        "nll": reliability.nll(shares, target),
-        "brier": reliability.brier(shares, target),
-        "ece": reliability.ece(reliability.reliability_bins(*confidence_and_right(entries, "categorical"), bins)),
-    }
-    reasons = {"mcc": _ONE_CLASS}
-    columns = [(target == index, shares[:, index]) for index in range(prediction.classes)]
-    _ranked(values, reasons, columns, prediction.names)
-    return _table(values, reasons, rows=len(target))
-
-
-def _bernoulli(prediction: Prediction, bins: int) -> MetricTable:
-    entries = prediction.entries
-    target, decoded, shares = entries.target, entries.decoded, entries.probabilities
-    assert shares is not None
-    judged = ~np.isnan(target)
-    values: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    hard = bool(((target == 0) | (target == 1) | ~judged).all())
-    names = ("subset_accuracy", "element_accuracy", "f1", "precision", "recall")
-    if hard:
-        scores = classification.label_scores(target, decoded, prediction.names)
-        hits = (decoded == target) | ~judged
-        values = {
-            "subset_accuracy": float(hits.all(1).mean()) if len(hits) else None,
-            "element_accuracy": float(hits[judged].mean()) if judged.any() else None,
-            **{name: classification.mean_score(scores, name) for name in names[2:]},
-        }
-    else:
-        values, reasons = dict.fromkeys(names), dict.fromkeys(names, _SOFT)
-    values |= {
-        "nll": reliability.label_nll(shares, target),
-        "brier": reliability.label_brier(shares, target),
-        "ece": reliability.ece(reliability.reliability_bins(*confidence_and_right(entries, "bernoulli"), bins)),
-    }
-    if hard:
-        columns = [(target[judged[:, i], i] == 1, shares[judged[:, i], i]) for i in range(prediction.classes)]
-        _ranked(values, reasons, columns, prediction.names)
-    else:
-        values |= dict.fromkeys(("auroc", "average_precision"))
-        reasons |= dict.fromkeys(("auroc", "average_precision"), _SOFT)
-    return _table(values, reasons, rows=len(target))
-
-
-def _continuous(prediction: Prediction, bins: int) -> MetricTable:
-    entries = prediction.entries
-    target, decoded = entries.target, entries.decoded
-    values: dict[str, Any] = {
-        "mse": regression.mse(target, decoded),
-        "rmse": regression.rmse(target, decoded),
-        "mae": regression.mae(target, decoded),
-        "r2": regression.r2(target, decoded),
-        "max_error": regression.max_error(target, decoded),
-    }
-    return _table(values, {"r2": _CONSTANT}, rows=len(target))
-
-
-def _ranked(
-    values: dict[str, Any],
-    reasons: dict[str, str],
-    columns: list[tuple[np.ndarray, np.ndarray]],
-    names: tuple[str, ...],
-) -> None:
-    for name, score in (("auroc", ranking.auroc), ("average_precision", ranking.average_precision)):
-        values[name], reason = ranking.mean_of_defined([score(*column) for column in columns], names)
-        if reason is not None:
-            reasons[name] = reason
-
-
-def _table(values: dict[str, float | None], reasons: dict[str, str], *, rows: int) -> MetricTable:
-    missing = [name for name, value in values.items() if value is None]
-    return MetricTable(values, {name: reasons.get(name, _NO_ROWS) if rows else _NO_ROWS for name in missing})

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nitro_cli.analysis.classification import defined
 from nitro_cli.errors import ConfigError
+from nitro_cli.metrics import EPSILON, Brier, bin_gaps, bin_places
 
-__all__ = ["EPSILON", "ReliabilityBin", "brier", "ece", "label_brier", "label_nll", "nll", "reliability_bins", "top_1"]
-
-EPSILON = 1e-12
-"""The floor of a probability inside a logarithm."""
+__all__ = ["ReliabilityBin", "brier", "ece", "label_brier", "label_nll", "nll", "reliability_bins", "top_1"]
 
 
 def nll(probabilities: np.ndarray, target: np.ndarray, epsilon: float | None = EPSILON) -> float | None:
@@ -44,16 +43,14 @@ def label_nll(probabilities: np.ndarray, target: np.ndarray, epsilon: float | No
 
 def brier(probabilities: np.ndarray, target: np.ndarray) -> float | None:
     """The mean of `sum_c (p_c - [c = y])^2`, 0 to 2; None without rows."""
-    if not len(target):
-        return None
-    own = np.take_along_axis(probabilities, target[:, None], axis=1)[:, 0]
-    return float(((probabilities**2).sum(1) - 2 * own + 1).mean())
+    value: float | None = defined(Brier().of(target, probabilities))
+    return value
 
 
 def label_brier(probabilities: np.ndarray, target: np.ndarray) -> float | None:
     """The mean of `(p - y)^2` over the entries of (M, L) labels whose target is not NaN, 0 to 1."""
-    judged = ~np.isnan(target)
-    return float(((probabilities[judged] - target[judged]) ** 2).mean()) if judged.any() else None
+    value: float | None = defined(Brier().of(target, probabilities, ~np.isnan(target)))
+    return value
 
 
 def top_1(probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,15 +93,14 @@ def reliability_bins(confidence: np.ndarray, right: np.ndarray, bins: int = 10) 
     """
     if bins < 1:
         raise ConfigError(f"there are {bins} bins", fix="give 1 or more")
-    edges = np.array([i / bins for i in range(bins + 1)])
-    place = np.minimum(np.searchsorted(edges, confidence, side="right") - 1, bins - 1)
+    place = bin_places(confidence, bins)
     counts = np.bincount(place, minlength=bins)
     sure = np.bincount(place, weights=confidence, minlength=bins)
     hits = np.bincount(place, weights=right.astype(np.float64), minlength=bins)
     return tuple(
         ReliabilityBin(
-            float(edges[i]),
-            float(edges[i + 1]),
+            i / bins,
+            (i + 1) / bins,
             int(counts[i]),
             float(sure[i] / counts[i]) if counts[i] else None,
             float(hits[i] / counts[i]) if counts[i] else None,
@@ -115,11 +111,10 @@ def reliability_bins(confidence: np.ndarray, right: np.ndarray, bins: int = 10) 
 
 def ece(bins: Sequence[ReliabilityBin]) -> float | None:
     """The expected calibration error: the mean of `|accuracy - confidence|`, weighted by count; None without rows."""
-    total = sum(one.count for one in bins)
-    if not total:
-        return None
-    gaps = (one.count * abs((one.accuracy or 0.0) - (one.confidence or 0.0)) for one in bins if one.count)
-    return sum(gaps) / total
+    held = [(one.confidence or 0.0, one.accuracy or 0.0, one.count) for one in bins]
+    confidence, right, count = np.array(held, np.float64).reshape(-1, 3).T
+    value: float | None = defined(bin_gaps(confidence * count, right * count, count))
+    return value
 
 
 def _mean_log(probability: np.ndarray, epsilon: float | None) -> float | None:

@@ -67,7 +67,7 @@ class Part(StrictModel):
     programs, known to the experiment as `<field>.<name>`, and a `Host[...]` field is read on the host alone.
 
     A family of parts, such as tasks, is a direct subclass with a `catalogue` of its own. A field of that type takes any
-    part of the family, in TOML as a table that names it.
+    part of the family, in TOML as a table that names it, or as the name alone.
 
     Raises:
         ConfigError: on construction, listing every value that cannot be used.
@@ -150,7 +150,9 @@ class Part(StrictModel):
 
     @classmethod
     def _read(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
-        """Validate a table or a part; a table may name another class of the family."""
+        """Validate a table, the id alone, or a part; a table may name another class of the family."""
+        if isinstance(value, str) and cls.catalogue is not None and "catalogue" in vars(cls):
+            value = {cls.catalogue.key: value}
         if not isinstance(value, Mapping) or cls.catalogue is None:
             return handler(value)
         key = cls.catalogue.key

@@ -46,13 +46,15 @@ class Catalogue(Generic[_Thing]):
         noun: what one of them is called, such as `task`.
         group: the entry-point group, such as `nitro.tasks`.
         key: the key by which a table names the id.
+        shipped: nitro's own, by the names that entry points would have: `module:Name`, imported when asked for.
     """
 
-    def __init__(self, noun: str, group: str, *, key: str = "kind") -> None:
+    def __init__(self, noun: str, group: str, *, key: str = "kind", shipped: Mapping[str, str] | None = None) -> None:
         self.noun = noun
         self.group = group
         self.key = key
         self._held: dict[tuple[str, int], _Thing] = {}
+        self._shipped = {_parsed(name): DeclaredEntry(name, path, "nitro") for name, path in (shipped or {}).items()}
 
     def register(self, id: str, version: int = 1, *, replace: bool = False) -> Callable[[_Thing], _Thing]:
         """A decorator that puts what it decorates into the catalogue.
@@ -73,9 +75,12 @@ class Catalogue(Generic[_Thing]):
 
         def add(value: _Thing) -> _Thing:
             held = self._held.get((id, version))
-            if held is not None and not replace and not _same_source(held, value):
+            own = self._shipped.get((id, version))
+            path = _import_path(held) if held is not None else own.import_path if own is not None else None
+            same = _same_source(held, value) if held is not None else path in (None, _import_path(value))
+            if not replace and not same:
                 raise ConfigError(
-                    f"there is a {self.noun} {_named(id, version)} already: {_import_path(held)}",
+                    f"there is a {self.noun} {_named(id, version)} already: {path}",
                     where=where,
                     fix="choose another id or version, or say replace=True",
                 )
@@ -94,7 +99,8 @@ class Catalogue(Generic[_Thing]):
         held = self._held.get((id, version))
         if held is not None:
             return held
-        declared = [entry for entry in declared_entries(self.group) if _parsed(entry.name) == (id, version)]
+        own = self._shipped.get((id, version))
+        declared = [own] if own else [e for e in declared_entries(self.group) if _parsed(e.name) == (id, version)]
         if not declared:
             raise self._not_found(id, version)
         if len(declared) > 1:
@@ -113,14 +119,17 @@ class Catalogue(Generic[_Thing]):
 
     def entries(self, env: Mapping[str, str] = os.environ) -> list[CatalogueEntry]:
         """All there are, by id and version; nothing is imported."""
-        found = {place: CatalogueEntry(*place, import_path=_import_path(value)) for place, value in self._held.items()}
+        found = {place: CatalogueEntry(*place, entry.import_path) for place, entry in self._shipped.items()}
+        found |= {place: CatalogueEntry(*place, _import_path(value)) for place, value in self._held.items()}
         listed = list(found.values())
         for entry in declared_entries(self.group, env):
             id, version = _parsed(entry.name)
             held = found.get((id, version))
             if held is not None and held.import_path == entry.import_path:
                 listed.remove(held)
-            listed.append(CatalogueEntry(id, version, entry.import_path, entry.distribution, entry.error))
+            hidden = f"nitro has a {self.noun} of this id" if (id, version) in self._shipped else None
+            error = entry.error or hidden
+            listed.append(CatalogueEntry(id, version, entry.import_path, entry.distribution, error))
         return sorted(listed, key=lambda entry: (entry.id, entry.version, entry.import_path))
 
     def _loaded(self, entry: DeclaredEntry) -> Any:

@@ -14,7 +14,12 @@ from nitro_cli.text import Catalogue
 
 __all__ = ["KINDS", "run"]
 
-KINDS = {"experiments": "", "tasks": "nitro_cli.tasks:TASKS", "calibrators": "nitro_cli.analysis:CALIBRATORS"}
+KINDS = {
+    "experiments": "",
+    "tasks": "nitro_cli.tasks:TASKS",
+    "metrics": "nitro_cli.metrics:METRICS",
+    "calibrators": "nitro_cli.analysis:CALIBRATORS",
+}
 """What can be listed, and where the catalogue of each kind of part is."""
 
 _Kind = Annotated[str, typer.Argument(help=f"What to list: {', '.join(KINDS)}.", autocompletion=lambda: list(KINDS))]
