@@ -57,5 +57,6 @@ with lazy_names(__name__):
     from .sentinel import StrippedHost
     from .signatures import BatchField
     from .source import source_facts
+    from .strict_model import StrictModel
     from .term import Term
     from .views import compile_view, host_view, with_unset

@@ -79,6 +79,9 @@ class Part(StrictModel):
     precedence: ClassVar[int] = 0
     """Of parts that supply one hook the one with the greatest counts; two of the same are refused."""
 
+    open_names: ClassVar[bool] = False
+    """Whether it takes names beside those of its fields, as an optimizer takes the options of its factory."""
+
     __nitro_part_kinds__: ClassVar[dict[str, FieldKind]] = {}
 
     def __init__(self, /, **values: Any) -> None:
@@ -95,6 +98,12 @@ class Part(StrictModel):
         if catalogue is None or found is None:
             return {}
         return {catalogue.key: found[0]} | ({_VERSION: found[1]} if found[1] != 1 else {})
+
+    def structure(self) -> dict[str, Any]:
+        """What of it is the program's identity: what names it, and its GraphConst fields; parts stand for theirs."""
+        named = self.identity() or {"class": f"{type(self).__module__}:{type(self).__qualname__}"}
+        kinds = type(self).__nitro_part_kinds__
+        return named | {name: getattr(self, name) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST}
 
     @property
     def label(self) -> str:

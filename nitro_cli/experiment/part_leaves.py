@@ -130,8 +130,8 @@ def replaced_inside(value: Any, path: Sequence[str], new: Any, where: str) -> An
         ConfigError: there is no such place, or the value cannot be used.
     """
     name, *rest = path
-    if isinstance(value, Part) and name in type(value).model_fields:
-        inner = getattr(value, name)
+    if isinstance(value, Part) and (name in type(value).model_fields or type(value).open_names):
+        inner = getattr(value, name, None)
         return value.replace(**{name: replaced_inside(inner, rest, new, f"{where}.{name}") if rest else new})
     if isinstance(value, tuple) and rest and any(item.label == name for item in _parts_of(value)):
         return tuple(
@@ -151,13 +151,7 @@ def replaced_inside(value: Any, path: Sequence[str], new: Any, where: str) -> An
 def graphconst_value(value: Any) -> Any:
     """What of a field's value belongs to the program's identity: of a part what it is, and its GraphConst fields."""
     if isinstance(value, Part):
-        named = value.identity() or {"class": f"{type(value).__module__}:{type(value).__qualname__}"}
-        inside = {
-            name: graphconst_value(value.__dict__[name])
-            for name, kind in type(value).__nitro_part_kinds__.items()
-            if kind is FieldKind.GRAPHCONST
-        }
-        return named | inside
+        return {name: graphconst_value(held) for name, held in value.structure().items()}
     if isinstance(value, tuple) and _parts_of(value):
         return tuple(graphconst_value(item) for item in value)
     return value

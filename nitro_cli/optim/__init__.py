@@ -9,8 +9,10 @@ with lazy_names(__name__):
     from nitro_cli.optim.accumulators import accumulator_dtype, in_accumulators
     from nitro_cli.optim.averaging import ema_init, ema_update
     from nitro_cli.optim.binding import bind, check_schedule_keys
+    from nitro_cli.optim.by_name import Optim as Optim
     from nitro_cli.optim.clipping import clip_factor
     from nitro_cli.optim.decay_report import decay_rows
+    from nitro_cli.optim.factories import OPTIMIZERS, register_optimizer as register_optimizer
     from nitro_cli.optim.gradient_rules import (
         ASAM as ASAM,
         SAM as SAM,

@@ -309,7 +309,7 @@ def _group_columns(
     columns: list[Column] = []
     for group in layout.groups:
         bound = {b.name: b.key for b in bindings if b.space == "opt" and group in b.groups}
-        constants = {"learning_rate": rates[group].learning_rate}
+        constants = {"learning_rate": rates[group].learning_rate, **rules[group].numbers}
         if not rules[group].own_decay:
             constants["weight_decay"] = rates[group].weight_decay
         for name in [*constants, *(n for n in sorted(bound) if n not in constants)]:

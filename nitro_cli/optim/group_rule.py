@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,8 +14,10 @@ import optax
 
 from nitro_cli.errors import HookError, NitroError, OptimizerError, nearest
 from nitro_cli.experiment import HookTable
+from nitro_cli.optim.by_name import NamedFactory
 from nitro_cli.optim.hyperparameters import HyperParams, UnknownHyperparameter
 from nitro_cli.optim.layout import ParamLeaf
+from nitro_cli.optim.named_rule import named_rule
 from nitro_cli.text import exception_text
 
 __all__ = ["GroupRule", "build_transformation", "check_answered", "group_rule", "is_transformation"]
@@ -35,6 +37,8 @@ class GroupRule:
         arguments: hyperparameters it takes by name; at level 2 those the hook read.
         open: whether it may take any other name too.
         own_decay: the factory's own decay argument, None without one or when a partial sets all of them to 0.
+        numbers: hyperparameters that are traced constants unless a schedule drives them.
+        chain: at level 2 what builds the chain; None asks the hook.
     """
 
     group: str
@@ -44,6 +48,8 @@ class GroupRule:
     arguments: frozenset[str]
     open: bool = False
     own_decay: str | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    chain: Callable[[HyperParams], optax.GradientTransformation] | None = None
 
 
 def is_transformation(value: Any) -> bool:
@@ -69,6 +75,9 @@ def group_rule(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: It
         names = frozenset(_names_read(e, group, leaves, candidates))
         return GroupRule(group, 2, f"optimizer(group={group!r}, hp)", None, names, open=True)
     factory = None if level == 0 else HookTable(e).call(e, "optimizer", *([group] if level == 1 else []))
+    if isinstance(factory, NamedFactory):
+        named = named_rule(factory, group, leaves)
+        return GroupRule(group, 2, named.text, None, named.arguments, numbers=named.numbers, chain=named.chain)
     if factory is None:
         return _factory_rule(group, optax.radam, level=0)
     return _factory_rule(group, factory, level=1)
@@ -202,7 +211,7 @@ def _names_read(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: I
     def call(rate: Any, coefficient: Any, scheduled: Mapping[str, Any]) -> int:
         hp = HyperParams(rate, coefficient, None, mask, scheduled)
         try:
-            call_level2(e, group, hp)
+            call_level2(e, group, hp, None)
         finally:
             read.update(hp.read_names)
         return 0
@@ -211,10 +220,12 @@ def _names_read(e: Any, group: str, leaves: tuple[ParamLeaf, ...], candidates: I
     return read - {"learning_rate", "weight_decay", "anchor", "decay_mask"}
 
 
-def call_level2(e: Any, group: str, hp: HyperParams) -> optax.GradientTransformation:
-    """Call a level 2 hook and check what it returned."""
+def call_level2(
+    e: Any, group: str, hp: HyperParams, chain: Callable[[HyperParams], Any] | None
+) -> optax.GradientTransformation:
+    """Call a level 2 hook, or what stands in its place, and check what it returned."""
     try:
-        built = HookTable(e).call(e, "optimizer", group, hp)
+        built = HookTable(e).call(e, "optimizer", group, hp) if chain is None else chain(hp)
     except UnknownHyperparameter as error:
         name = str(error)
         raise OptimizerError(
@@ -239,7 +250,7 @@ def build_transformation(
 ) -> optax.GradientTransformationExtraArgs:
     """The group's optax transformation with this step's hyperparameters."""
     if rule.level == 2:
-        return optax.with_extra_args_support(call_level2(e, rule.group, hp))
+        return optax.with_extra_args_support(call_level2(e, rule.group, hp, rule.chain))
     assert rule.factory is not None
     try:
         built = rule.factory(learning_rate=hp["learning_rate"], **scheduled)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from nitro_cli.errors import OptimizerError
 from nitro_cli.experiment import HookTable
+from nitro_cli.optim.by_name import Optim
 from nitro_cli.text import path_keys, path_text
 
 __all__ = ["DEFAULT_GROUP", "FROZEN_GROUP", "ParamLayout", "ParamLeaf", "build_layout"]
@@ -101,7 +102,7 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
 
     Raises:
         OptimizerError: two leaves share a path text, a group is not a name, a leaf that would train is not of a
-            floating or complex dtype, or nothing trains.
+            floating or complex dtype, nothing trains, or a row of `Optim` matches no leaf.
     """
     flat, _ = jax.tree_util.tree_flatten_with_path(params)
     hooks = HookTable(e)
@@ -117,6 +118,9 @@ def build_layout(e: Any, params: Any) -> ParamLayout:
             )
         seen.add(leaf.text)
         leaves.append(leaf)
+    supplier = getattr(hooks.bound(e, "param_group"), "__self__", None)
+    if isinstance(supplier, Optim):
+        supplier.check_paths([leaf.text for leaf in leaves])
     found = dict.fromkeys(leaf.group for leaf in leaves if leaf.group != FROZEN_GROUP)
     if not found:
         raise OptimizerError(

@@ -75,7 +75,7 @@ def try_rule(
         if not supplies_loss:
             raise _reads_loss(rule, first) from first
     _check_structure(rule, state, result[1])
-    _check_used(hyper, rule, used)
+    _check_used(hyper, rule, used, decays=any(decay_mask.values()))
     return wants_loss
 
 
@@ -88,14 +88,14 @@ def _reads_loss(rule: GroupRule, error: Exception) -> OptimizerError:
     )
 
 
-def _check_used(hyper: Hyper, rule: GroupRule, used: frozenset[str]) -> None:
+def _check_used(hyper: Hyper, rule: GroupRule, used: frozenset[str], *, decays: bool) -> None:
     group = rule.group
     scheduled = {
         column.name.removeprefix(f"{group}/"): column.key
         for column in hyper.column_list
         if column.name.startswith(f"{group}/") and column.key is not None
     }
-    if rule.level != 2:
+    if rule.level != 2 or not decays:
         scheduled.pop("weight_decay", None)
     elif "weight_decay" not in used and "weight_decay" not in scheduled and _constant(hyper, f"{group}/weight_decay"):
         raise OptimizerError(

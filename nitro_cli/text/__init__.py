@@ -9,7 +9,7 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
-    from .catalogue import Catalogue
+    from .catalogue import Catalogue, CatalogueEntry
     from .display_text import exception_text, message_of, visible
     from .entry_points import DeclaredEntry, declared_entries, normalized
     from .files import (
@@ -22,5 +22,6 @@ with lazy_names(__name__):
     )
     from .json_form import json_ready
     from .json_values import parse_json
+    from .path_patterns import path_matches
     from .paths import is_utf8, user_path
     from .tree_paths import path_keys, path_text

@@ -102,7 +102,10 @@ class Catalogue(Generic[_Thing]):
         own = self._shipped.get((id, version))
         declared = [own] if own else [e for e in declared_entries(self.group) if _parsed(e.name) == (id, version)]
         if not declared:
-            raise self._not_found(id, version)
+            known = self.known_otherwise(id, version)
+            if known is None:
+                raise self._not_found(id, version)
+            return known
         if len(declared) > 1:
             raise ConfigError(
                 f"{len(declared)} distributions declare the {self.noun} {_named(id, version)}",
@@ -112,6 +115,14 @@ class Catalogue(Generic[_Thing]):
         loaded = self._loaded(declared[0])
         # The decorator in its module has registered it, under this name if all is well.
         return self._held.setdefault((id, version), loaded)
+
+    def known_otherwise(self, id: str, version: int) -> _Thing | None:
+        """What a catalogue knows beside what was registered or declared, such as the functions of a library."""
+        return None
+
+    def entries_otherwise(self) -> list[CatalogueEntry]:
+        """All of that, for `entries`."""
+        return []
 
     def id_of(self, value: _Thing) -> tuple[str, int] | None:
         """The id and version under which a thing was registered or found; None for what is not here."""
@@ -130,6 +141,8 @@ class Catalogue(Generic[_Thing]):
             hidden = f"nitro has a {self.noun} of this id" if (id, version) in self._shipped else None
             error = entry.error or hidden
             listed.append(CatalogueEntry(id, version, entry.import_path, entry.distribution, error))
+        taken = {(entry.id, entry.version) for entry in listed}
+        listed += [entry for entry in self.entries_otherwise() if (entry.id, entry.version) not in taken]
         return sorted(listed, key=lambda entry: (entry.id, entry.version, entry.import_path))
 
     def _loaded(self, entry: DeclaredEntry) -> Any:

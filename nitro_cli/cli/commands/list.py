@@ -18,6 +18,7 @@ KINDS = {
     "experiments": "",
     "tasks": "nitro_cli.tasks:TASKS",
     "metrics": "nitro_cli.metrics:METRICS",
+    "optimizers": "nitro_cli.optim:OPTIMIZERS",
     "calibrators": "nitro_cli.analysis:CALIBRATORS",
 }
 """What can be listed, and where the catalogue of each kind of part is."""
