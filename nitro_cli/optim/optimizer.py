@@ -198,6 +198,11 @@ class Optimizer:
             flat[leaf.text] = (flat[leaf.text] + added[leaf.text]).astype(leaf.dtype)
         return self.layout.unflatten(flat, params)
 
+    @property
+    def anchored(self) -> bool:
+        """Whether the decay of some group pulls to something else than zero."""
+        return bool(self._anchored)
+
     def anchors(self, w0: Any) -> dict[str, dict[str, Any]]:
         """What the anchored groups decay toward, an argument of the train program: group to path text to array.
 

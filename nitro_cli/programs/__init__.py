@@ -15,7 +15,7 @@ with lazy_names(__name__):
     from nitro_cli.programs.disk_cache import cache_clear, cache_info
     from nitro_cli.programs.eval_step import EvalPlan, build_eval_loss, build_forward, build_metrics
     from nitro_cli.programs.hook_returns import host_scalars
-    from nitro_cli.programs.initialization import initialize
+    from nitro_cli.programs.initialization import trace_model
     from nitro_cli.programs.jaxpr_walk import LONGEST, JaxprWalk
     from nitro_cli.programs.locate import locate_divergence
     from nitro_cli.programs.models import AdaptedModel, BoundModel, adapt_model, adapt_returned

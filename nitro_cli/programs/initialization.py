@@ -20,7 +20,7 @@ from nitro_cli.programs.models import AdaptedModel, adapt_returned
 from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.text import path_text
 
-__all__ = ["Initialized", "initialize"]
+__all__ = ["Initialized", "TracedModel", "trace_model"]
 
 Build = Callable[[Mapping[str, jax.Array], jax.Array], Any]
 
@@ -60,6 +60,33 @@ class Initialized:
     key: jax.Array
 
 
+@dataclass(frozen=True)
+class TracedModel:
+    """A model whose initial arrays were not computed yet: whoever has others for it never computes them.
+
+    Attributes:
+        adapted: the model, holding no arrays.
+        params, state: the shapes and dtypes of its arrays.
+        compute: builds them; called more than once it builds them anew, unless `mode` is `op by op`.
+        mode, reason: as of `Initialized`.
+        seed: of the keys.
+    """
+
+    adapted: AdaptedModel
+    params: PyTree
+    state: PyTree
+    compute: Callable[[], Initialized]
+    mode: Literal["program", "op by op"]
+    reason: str | None
+    seed: int
+
+    def key(self) -> jax.Array:
+        """The typed key of the steps to come, as `Initialized` has it."""
+        low, high = _halves(self.seed)
+        made: jax.Array = jax.jit(lambda low: jax.random.fold_in(_key(low, high), STEP_STREAM))(low)
+        return made
+
+
 @dataclass
 class _CarriedOut:
     """What leaves the trace beside its arrays."""
@@ -67,10 +94,11 @@ class _CarriedOut:
     adapted: AdaptedModel | None = None
     structure: Any = None
     concrete: list[Any] = field(default_factory=list)
+    shapes: list[jax.ShapeDtypeStruct] = field(default_factory=list)
     held: str | None = None
 
 
-def initialize(
+def trace_model(
     build: Build,
     seed: int,
     device_values: Mapping[str, jax.Array] | None = None,
@@ -78,12 +106,13 @@ def initialize(
     options: Mapping[str, Any] | None = None,
     on_compile: Callable[[str], object] | None = None,
     place: Callable[[jax.Array], jax.Array] | None = None,
-) -> Initialized:
-    """Build a model and its initial arrays.
+) -> TracedModel:
+    """Build a model up to its initial arrays.
 
     `build` is traced as one program of the seed and the Device values: another seed or value compiles nothing. Arrays
     that it returns as they are (pretrained weights) do not pass through the program, and large ones that it computes
-    with are arguments of the program. Where `build` reads values on the host it runs again, operation by operation.
+    with are arguments of the program. Where `build` reads values on the host it runs again, operation by operation,
+    and the arrays are there at once.
 
     Args:
         build: `build(device_values, key)`, returning what `build_model` returns: `(model, params, state)`, or less for
@@ -98,7 +127,7 @@ def initialize(
         HookError: `build` returned no model.
         ConfigError: an array is larger than any memory. Exceptions of `build` itself pass unchanged.
     """
-    low, high = np.uint32(seed & 0xFFFFFFFF), seed >> 32
+    low, high = _halves(seed)
     values = dict(device_values or {})
     out = _CarriedOut()
 
@@ -109,18 +138,33 @@ def initialize(
     try:
         traced = trace_program("init", init, (low, values))
     except _reads_values() as error:
-        return _op_by_op(build, values, low, high, _reason(error))
-    assert out.adapted is not None
+        return _at_once(_op_by_op(build, values, low, high, _reason(error)), seed)
+    adapted = out.adapted
+    assert adapted is not None
     if out.held is not None:
-        return _op_by_op(build, values, low, high, out.held)
-    program, constants = _constants_as_arguments(traced)
-    compiled = compile_traced(program, options=options, on_compile=on_compile)
-    *arrays, step_key = compiled(*constants, low, values)
-    computed = iter(arrays)
-    leaves = [next(computed) if leaf is None else _own(leaf) for leaf in out.concrete]
-    params, state = jax.tree.unflatten(out.structure, leaves)
+        return _at_once(_op_by_op(build, values, low, high, out.held), seed)
     _warn_of_narrowing(out.concrete)
-    return Initialized(out.adapted, params, state, "program", None, compiled, step_key)
+
+    def compute() -> Initialized:
+        program, constants = _constants_as_arguments(traced)
+        compiled = compile_traced(program, options=options, on_compile=on_compile)
+        *arrays, step_key = compiled(*constants, low, values)
+        computed = iter(arrays)
+        leaves = [next(computed) if leaf is None else _own(leaf) for leaf in out.concrete]
+        params, state = jax.tree.unflatten(out.structure, leaves)
+        return Initialized(adapted, params, state, "program", None, compiled, step_key)
+
+    params, state = jax.tree.unflatten(out.structure, out.shapes)
+    return TracedModel(adapted, params, state, compute, "program", None, seed)
+
+
+def _at_once(made: Initialized, seed: int) -> TracedModel:
+    params, state = jax.tree.map(_shape, (made.params, made.state))
+    return TracedModel(made.adapted, params, state, lambda: made, made.mode, made.reason, seed)
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
 def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array], jax.Array] | None) -> list[jax.Array]:
@@ -129,6 +173,7 @@ def _traced_leaves(returned: Any, out: _CarriedOut, place: Callable[[jax.Array],
     _refuse_huge(adapted)
     _refuse_lost(adapted)
     out.concrete = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+    out.shapes = [_shape(leaf if isinstance(leaf, jax.core.Tracer) else _as_array(leaf)) for leaf in leaves]
     out.adapted = adapted.without_arrays()
     out.held = held_tracer(out.adapted.module)
     strong = [_strong(leaf) for leaf in leaves if isinstance(leaf, jax.core.Tracer)]
@@ -177,6 +222,10 @@ def _op_by_op(build: Build, values: Mapping[str, Any], low: Any, high: int, reas
     return Initialized(adapted.without_arrays(), params, state, "op by op", reason, None, step_key)
 
 
+def _halves(seed: int) -> tuple[np.uint32, int]:
+    return np.uint32(seed & 0xFFFFFFFF), seed >> 32
+
+
 def _key(low: Any, high: int) -> jax.Array:
     key = jax.random.key(low)
     return jax.random.fold_in(key, high) if high else key
@@ -203,11 +252,15 @@ def _constants_as_arguments(program: TracedProgram) -> tuple[TracedProgram, tupl
 
 def _own(leaf: Any) -> jax.Array:
     """A device array with a buffer of its own: the train step takes it, and `build_model` may keep its array."""
+    return _strong(jax.device_put(_as_array(leaf), may_alias=False))
+
+
+def _as_array(leaf: Any) -> Any:
+    """A number as the array that JAX makes of it; arrays as they are."""
     for kind, dtype in _SCALARS:
         if isinstance(leaf, kind) and not isinstance(leaf, np.generic):
-            leaf = np.asarray(leaf, dtype)
-            break
-    return _strong(jax.device_put(leaf, may_alias=False))
+            return np.asarray(leaf, dtype)
+    return leaf
 
 
 def _strong(leaf: jax.Array) -> jax.Array:

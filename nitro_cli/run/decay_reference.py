@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,30 @@ from nitro_cli.run.start import Start
 __all__ = ["decay_reference"]
 
 
-def decay_reference(start: Start, fresh: Any, loaded: Any, placement: Placement) -> tuple[Any, SourceOfWeights | None]:
-    """What `w0` stands for in this run, and which loaded weights that is, if any.
+def decay_reference(
+    start: Start, fresh: Callable[[], Any], loaded: Any, placement: Placement
+) -> tuple[Callable[[], Any], SourceOfWeights | None]:
+    """What makes the parameters that `w0` stands for in this run, and which loaded weights those are, if any.
 
     A record holds the anchors' checksums but not their arrays: it says which weights they were, and a resume reads
     them from there again.
 
     Args:
         start: whose `w0` is `"build_model"`, `"weights"` or a parameter tree.
-        fresh: the parameters as `build_model` returned them.
+        fresh: makes the parameters as `build_model` returns them.
         loaded: with the source's in their place.
         placement: the devices.
 
     Raises:
         ConfigError: `w0` is none of these, or `"weights"` without any.
-        IncompatibleError: the weights that a resumed run is anchored to cannot be read any more.
+        IncompatibleError: from what makes them: the weights that a resumed run is anchored to cannot be read any more.
     """
     source = start.source
     if not isinstance(start.w0, str):
         leaves = jax.tree.leaves(start.w0)
         if not all(isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float) for leaf in leaves):
             raise ConfigError("w0 is no tree of arrays", fix='w0 is "build_model", "weights" or a parameter tree')
-        return placement.put_parameters(start.w0), None
+        return lambda: placement.put_parameters(start.w0), None
     if start.w0 not in ("build_model", "weights"):
         raise ConfigError(
             f"w0 = {start.w0!r}",
@@ -48,7 +51,7 @@ def decay_reference(start: Start, fresh: Any, loaded: Any, placement: Placement)
     if source is not None and source.kind == "resume":
         held = source.record.meta.w0
         if held is not None and source.record.meta.anchors:
-            return placement.put_parameters(_read_again(held, like=loaded)), held
+            return lambda: placement.put_parameters(_read_again(held, like=loaded)), held
     if start.w0 == "build_model":
         return fresh, None
     if source is None or source.kind == "resume":
@@ -58,7 +61,7 @@ def decay_reference(start: Start, fresh: Any, loaded: Any, placement: Placement)
             fix='give weights= a checkpoint, or leave w0 at "build_model"',
         )
     path = None if source.path is None else str(Path(source.path).resolve())
-    return loaded, SourceOfWeights(path=path, text=source.text, ema=start.load_ema)
+    return lambda: loaded, SourceOfWeights(path=path, text=source.text, ema=start.load_ema)
 
 
 def _read_again(held: SourceOfWeights, *, like: Any) -> Any:

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nitro_cli.distributed import host_array
 from nitro_cli.errors import ConfigError, IncompatibleError
 from nitro_cli.optim import ema_init
 from nitro_cli.programs import TrainState, in_place
@@ -51,21 +50,19 @@ def initial_train_state(
         return made if placement.layout is None else in_place(made, placement.layout)
 
     def held_optimizer(source: Source) -> Any:
-        return restore_tree("opt", make_opt, (params, state, row), source, "optimizer states")
+        return restore_tree("opt", make_opt, (params, state, row), source, placement, "optimizer states")
 
     if source is None or source.kind != "resume":
         program = compiler.compile("init", fresh, (params, state, row))
         train: TrainState = program(params, state, row)
         if start.restore_optimizer:
-            train = train._replace(opt=placement.put_parameters(held_optimizer(_single_record(source))))
+            train = train._replace(opt=held_optimizer(_single_record(source)))
         return train
     _check_anchors(plan, source)
     opt = held_optimizer(source)
-    ema = restore_tree("ema", ema_init, (params,), source, "EMA") if keeps_ema else None
+    ema = restore_tree("ema", ema_init, (params,), source, placement, "EMA") if keeps_ema else None
     counters = (np.asarray(position.step, np.int32), np.asarray(position.batch, np.int32), np.zeros((), bool))
-    params, state = jax.tree.map(host_array, (params, state))
-    params, opt, ema = placement.put_parameters((params, opt, ema))
-    return TrainState(params, placement.put(state), opt, ema, *placement.put(counters))
+    return TrainState(params, state, opt, ema, *placement.put(counters))
 
 
 def _optimizer_init(plan: Plan) -> Callable[[Any, Any, Any], Any]:
@@ -91,7 +88,7 @@ def _recorded_ema(plan: Plan, params: Any, source: Source | None) -> Any:
         return None
     if not any(name.startswith("ema/") for name in source.record.arrays):
         return None
-    return plan.placement.put_parameters(restore_tree("ema", ema_init, (params,), source, "EMA"))
+    return restore_tree("ema", ema_init, (params,), source, plan.placement, "EMA")
 
 
 def _check_anchors(plan: Plan, source: Source) -> None:

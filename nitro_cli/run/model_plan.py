@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from nitro_cli.checkpoints import SourceOfWeights
 from nitro_cli.distributed import process_count
 from nitro_cli.experiment import device_array, device_names, field_value, host_view
 from nitro_cli.optim import build_layout
-from nitro_cli.programs import initialize
+from nitro_cli.programs import trace_model
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.decay_reference import decay_reference
 from nitro_cli.run.devices import Placement
@@ -32,14 +32,14 @@ class BuiltModel:
     Attributes:
         plan: the model without them.
         params, state: on the device, the source's where there is one.
-        w0: the parameters that decay pulls to, where it does.
+        w0: makes the parameters that decay pulls to, where it does.
         w0_source: which loaded weights those are, if any.
     """
 
     plan: ModelPlan
     params: Any
     state: Any
-    w0: Any
+    w0: Callable[[], Any]
     w0_source: SourceOfWeights | None
 
 
@@ -71,8 +71,8 @@ def build_model(
     def build(values: Mapping[str, jax.Array], key: jax.Array) -> Any:
         return settings.hooks.call(host_view(e, values), "build_model", key)
 
-    layout = placement.layout
-    built = initialize(
+    layout, source = placement.layout, start.source
+    traced = trace_model(
         build,
         settings.seed,
         # With several processes each computes the same by itself, from values of its own.
@@ -81,14 +81,19 @@ def build_model(
         on_compile=compiler.announce,
         place=layout.keep if layout is not None and layout.fsdp else None,
     )
-    report.add(
-        "model",
-        [{"library": built.adapted.library, "initialised": built.mode, "because": built.reason or ""}],
-    )
-    fresh = placement.put_parameters(built.params)
-    params, state = fresh, placement.put(built.state)
-    if start.source is not None:
-        params, state = restored(e, start.source, (params, state), placement, load_ema=start.load_ema)
+    if source is None:
+        built = traced.compute()
+        params, state, key = placement.put_parameters(built.params), placement.put(built.state), built.key
+        row: dict[str, str] = {"initialised": built.mode, "because": built.reason or ""}
+    else:
+        params, state = restored(e, source, (traced.params, traced.state), placement, load_ema=start.load_ema)
+        key = traced.key()
+        row = {"initialised": "no", "because": f"the arrays are those of {source.text}"}
+    report.add("model", [{"library": traced.adapted.library, **row}])
+
+    def fresh() -> Any:
+        return params if source is None else placement.put_parameters(traced.compute().params)
+
     w0, w0_source = decay_reference(start, fresh, params, placement)
-    plan = ModelPlan(built.adapted, build_layout(e, params), placement.put(built.key))
+    plan = ModelPlan(traced.adapted, build_layout(e, params), placement.put(key))
     return BuiltModel(plan, params, state, w0, w0_source)

@@ -104,7 +104,9 @@ def build_optimizer(
     if hooks.manual:
         return OptimPlan(hyper, total_steps, w0_source=model.w0_source)
     optimizer = Optimizer(e, model.plan.layout, hyper, supplies_loss=True)
-    w0 = model.w0 if process_count() == 1 else jax.tree.map(host_array, model.w0)
+    w0 = model.w0() if optimizer.anchored else None
+    if w0 is not None and process_count() > 1:
+        w0 = jax.tree.map(host_array, w0)
     anchors = jax.tree.map(np.array, optimizer.anchors(w0))
     return OptimPlan(
         hyper,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -65,6 +65,21 @@ class Source:
     def resumed(self) -> ResumeMeta | None:
         """What training goes on from; None where weights alone are taken."""
         return cast("ResumeMeta", self.record.meta) if self.kind == "resume" else None
+
+    def moved(self, prefix: str, tree: Any, put: Callable[[Any], Any]) -> Any:
+        """A tree of the record's arrays on the device; the source forgets them, so that memory holds each once.
+
+        Args:
+            prefix: the part of the record that it was made of.
+            tree: nobody else holds it.
+            put: moves an array.
+        """
+        for name in [name for name in self.record.arrays if name == prefix or name.startswith(f"{prefix}/")]:
+            del self.record.arrays[name]
+        leaves, structure = jax.tree.flatten(tree)
+        del tree
+        leaves.reverse()
+        return jax.tree.unflatten(structure, [put(leaves.pop()) for _ in range(len(leaves))])
 
     def without_arrays(self) -> Source:
         """The same without what it takes the memory of a checkpoint to hold."""
@@ -132,6 +147,7 @@ def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str)
             raise
         warn(f'resume="auto": {error.what}, starting fresh')
         return None
+    record = replace(record, arrays=dict(record.arrays))  # the store may go on using its own
     if what == "weights":
         return Source("weights", record, text, derived=_derived(record))
     continued = record.meta.run if pair is None or pair[1] == "latest" else None
@@ -203,7 +219,8 @@ def restored(
         arrays = {**arrays, **{n: a.astype(arrays[n].dtype) if n in arrays else a for n, a in averages.items()}}
     params = unflatten("params", fresh[0], arrays, source=source.text, what="parameters")
     state = unflatten("state", fresh[1], arrays, source=source.text, what="layer state")
-    return placement.put_parameters(params), placement.put(state)
+    del arrays
+    return source.moved("params", params, placement.put_parameters), source.moved("state", state, placement.put)
 
 
 def position_of(source: Source | None) -> Position:
@@ -273,11 +290,13 @@ def with_weights(train: TrainState, source: Source, placement: Placement) -> Tra
     return train._replace(**held_trees)
 
 
-def restore_tree(prefix: str, make: Any, args: tuple[Any, ...], source: Source, what: str) -> Any:
-    """Accumulators shaped as `make(*args)` would give, filled from the source's arrays; `make` is only traced."""
+def restore_tree(prefix: str, make: Any, args: tuple[Any, ...], source: Source, placement: Placement, what: str) -> Any:
+    """Accumulators shaped as `make(*args)` would give, the source's on the device; `make` is only traced."""
     template = jax.eval_shape(make, *args)
     held = _in_accumulators(prefix, template, source, what)
-    return unflatten(prefix, template, held, source=source.text, what=what)
+    tree = unflatten(prefix, template, held, source=source.text, what=what)
+    del held
+    return source.moved(prefix, tree, placement.put_parameters)
 
 
 def _in_accumulators(prefix: str, template: Any, source: Source, what: str) -> Mapping[str, Any]:

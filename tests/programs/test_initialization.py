@@ -12,14 +12,17 @@ import pytest
 from flax import nnx
 
 from nitro_cli.errors import ConfigError, NitroWarning
-from nitro_cli.programs import cache_reset, cache_stats
-from nitro_cli.programs import initialize as initialize_with
+from nitro_cli.programs import cache_reset, cache_stats, trace_model
 
 X = np.ones((2, 4), np.float32)
 
 
 def initialize(build, seed, values=None):
-    return initialize_with(build, seed, values, options={"xla_backend_optimization_level": 0})  # compiles sooner
+    return trace(build, seed, values).compute()
+
+
+def trace(build, seed, values=None):
+    return trace_model(build, seed, values, options={"xla_backend_optimization_level": 0})  # compiles sooner
 
 
 def plain_function(params, state, x):
@@ -49,6 +52,15 @@ def test_a_model_is_built_in_one_program_and_the_second_time_nothing_compiles(li
     outputs, _ = second.adapted.apply(second.params, second.state, (X,), train=False, key=None)
     assert np.isfinite(outputs).all()
     assert second.adapted.params is None
+
+
+def test_a_model_whose_arrays_come_from_elsewhere_computes_none_and_has_the_same_key(builds):
+    traced = trace(builds["linen"], 3)
+    assert cache_stats().misses == 0
+    made = initialize(builds["linen"], 3)
+    shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (made.params, made.state))
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (traced.params, traced.state)) == shapes
+    assert (jax.random.key_data(traced.key()) == jax.random.key_data(made.key)).all()
 
 
 def test_parameters_are_those_of_the_hook_with_the_seeds_own_key():
