@@ -93,6 +93,7 @@ with lazy_names(__name__, _connect, _moved):
         Last as Last,
         Private as Private,
         Selector as Selector,
+        Term as Term,
         compile_view as compile_view,
         config_metadata as config_metadata,
         default_no_decay as default_no_decay,

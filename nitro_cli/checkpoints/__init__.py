@@ -31,6 +31,7 @@ with lazy_names(__name__):
         LoggerFacts,
         RecordedClass,
         RecordedField,
+        RecordedTotals,
         RecordMeta,
         ResumeMeta,
         RuleStates,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, Strict
 from pydantic_core import core_schema
 
 from nitro_cli.experiment import Mode
@@ -16,6 +16,7 @@ __all__ = [
     "AveragedFrom",
     "RecordMeta",
     "RecordedField",
+    "RecordedTotals",
     "ResumeMeta",
     "SourceOfWeights",
     "StopCounters",
@@ -67,6 +68,14 @@ class EpochLoss(_RecordPart):
 
     sum: float
     count: Count
+
+
+class RecordedTotals(_RecordPart):
+    """Sums of an epoch in progress: of loss terms and train metrics totals and counts, and the steps not taken."""
+
+    terms: dict[Name, Annotated[tuple[float, float], Strict(False)]] = Field(default_factory=dict)
+    metrics: dict[Name, Annotated[tuple[float, float], Strict(False)]] = Field(default_factory=dict)
+    skipped: Count = 0
 
 
 class RecordedField(_RecordPart):
@@ -158,6 +167,9 @@ class RecordMeta(_RecordPart):
         epoch_closed: whether the epoch has ended.
         stream_state: where the train stream stands.
         epoch_loss: sum and count of the epoch's losses so far.
+        epoch_totals: what else the epoch has summed up so far.
+        updates: the optimizer steps that were taken; None in records that know of no others.
+        failed: steps in a row, up to here, that were not finite.
         batches, batch_fields, accum, steps_per_dispatch, total_steps: how the run is fed and how far it goes.
         data: what each split is, by which a resume knows whether it goes on over the same rows.
         log_bytes: lengths of the files of lines, by name.
@@ -188,6 +200,9 @@ class RecordMeta(_RecordPart):
     epoch_closed: bool | None = None
     stream_state: Any = None
     epoch_loss: EpochLoss | None = None
+    epoch_totals: RecordedTotals = Field(default_factory=RecordedTotals)
+    updates: Count | None = None
+    failed: Count = 0
     batches: Count | None = None
     batch_fields: dict[Name, RecordedField] = Field(default_factory=dict)
     data: dict[Name, Annotated[Mapping[str, Any], _As(_SplitFacts)]] = Field(default_factory=dict)

@@ -75,8 +75,9 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     gradient_clip_norm: float = Field(default=0.0, ge=0)
     """The largest global norm of the gradient; 0 is off."""
 
-    check_divergence: bool = True
-    """Whether a non-finite loss or gradient stops the run."""
+    check_divergence: bool | Literal["skip"] = True
+    """Whether a non-finite loss or gradient stops the run; `"skip"` leaves such a step out, and stops at the tenth in a
+    row."""
 
     autolog_schedules: bool = True
     """Whether the varying schedule values are logged on the train lines."""

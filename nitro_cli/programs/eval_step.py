@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nitro_cli.experiment import Experiment, Routing, compile_view
+from nitro_cli.experiment import Experiment, Routing, Term, compile_view
 from nitro_cli.metrics import MODES
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import batch_outputs, split_loss
@@ -54,15 +54,17 @@ def build_forward(plan: EvalPlan) -> Any:
 
 
 def build_eval_loss(plan: EvalPlan, real: int | None) -> Any:
-    """`(outputs, batch, device) -> {"loss": ..., "loss/<term>": ...}` over the first `real` samples (all when None)."""
+    """`(outputs, batch, device) -> {"loss": ..., "loss/<term>": ...}` over the first `real` samples (all when None).
 
-    def eval_loss(
-        outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]
-    ) -> dict[str, jax.Array]:
+    Each is a `Term`. A loss that is made of terms has no entry of its own; beside one that has all are plain numbers.
+    """
+
+    def eval_loss(outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]) -> dict[str, Term]:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
-        loss, terms = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
-        values = {"loss": loss, **{f"loss/{name}": value for name, value in terms.items()}}
+        parts = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
+        values = {} if parts.value is None else {"loss": Term(parts.value)}
+        values |= {f"loss/{name}": jax.tree.map(jnp.asarray, term) for name, term in parts.terms.items()}
         return values if plan.layout is None else plan.layout.same(values)
 
     return eval_loss

@@ -9,44 +9,85 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.errors import HookError
-from nitro_cli.metrics import RESERVED, check_scalar
+from nitro_cli.experiment import Term
+from nitro_cli.metrics import RESERVED, Mean, check_scalar
 from nitro_cli.programs.models.adapted import PyTree
+from nitro_cli.programs.readback import LossParts, Pair
 from nitro_cli.text import path_text
 
-__all__ = ["batch_outputs", "check_same_tree", "host_scalars", "scalars", "split_loss", "split_step"]
+__all__ = [
+    "batch_outputs",
+    "check_same_tree",
+    "host_metrics",
+    "scalars",
+    "split_loss",
+    "split_metrics",
+    "split_step",
+]
 
 
 SHOWN = 3
 """How many leaves an error names."""
 
 
-def split_loss(returned: Any, hook: str = "loss") -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Take a loss hook's return apart into the scalar and its named terms.
+def split_loss(returned: Any, hook: str = "loss") -> LossParts:
+    """Take a loss hook's return apart: a scalar, a scalar with numbers to report, or the terms that it is made of.
 
-    Returns:
-        The loss, a floating-point scalar, and its terms by name, those of a nested mapping joined by slashes.
+    Names of a nested mapping are joined by slashes.
 
     Raises:
-        HookError: the loss is no floating-point scalar, a term no real one, or the return is neither form.
+        HookError: the loss is no floating-point scalar, a number or a part of a term no real one, or the return is none
+            of these forms.
     """
-    loss, terms = returned, {}
+    if isinstance(returned, Mapping):
+        return _terms(returned, hook)
+    loss, reported = returned, {}
     if isinstance(returned, tuple):
         if len(returned) != 2 or not isinstance(returned[1], Mapping):
+            what = "a Term" if isinstance(returned, Term) else f"a tuple of {len(returned)}"
             raise HookError(
-                f"`{hook}` returned a tuple of {len(returned)}",
-                why="a loss is a scalar, or a pair of the scalar and a mapping of its terms",
-                fix="return loss, or (loss, {'term': value})",
+                f"`{hook}` returned {what}",
+                why="a loss is a scalar, a pair of the scalar and a mapping of numbers, or a mapping of names to terms",
+                fix="return loss, or (loss, {'name': value}), or {'name': Term(numerator, denominator)}",
             )
-        loss, terms = returned[0], named(returned[1], hook)
+        loss, reported = returned[0], named(returned[1], hook)
     mean = "take the mean over the batch: jnp.mean(...)"
-    value = real_scalar(loss, f"`{hook}`", mean)
+    value = _differentiable(loss, f"`{hook}`", mean)
+    terms = {name: Term(real_scalar(term, f"term {name!r} of `{hook}`", mean)) for name, term in reported.items()}
+    return LossParts(value, terms)
+
+
+def _terms(returned: Mapping[Any, Any], hook: str) -> LossParts:
+    flat = named(returned, hook)
+    odd = [f"{name!r} is {_kind(term)}" for name, term in flat.items() if not isinstance(term, Term)]
+    if odd or not flat:
+        raise HookError(
+            f"`{hook}` returned a mapping in which {odd[0]}" if flat else f"`{hook}` returned no term",
+            why="a loss that is a mapping is made of terms, each a sum and what it sums over",
+            fix="return {'name': Term(numerator, denominator)}, or one scalar",
+        )
+    terms = {}
+    for name, term in flat.items():
+        what = f"of term {name!r} of `{hook}`"
+        over = _differentiable(term.numerator, f"the numerator {what}", "add it up over the batch: jnp.sum(...)")
+        under = term.denominator
+        if under is not None:
+            under = real_scalar(under, f"the denominator {what}", "add it up over the batch: jnp.sum(...)")
+        weight = real_scalar(term.weight, f"the weight {what}", "a weight is one number")
+        terms[name] = Term(over, under, weight)
+    traced = tuple(name for name, term in flat.items() if isinstance(term.weight, jax.core.Tracer))
+    return LossParts(None, terms, traced)
+
+
+def _differentiable(loss: Any, what: str, fix: str) -> jax.Array:
+    value = real_scalar(loss, what, fix)
     if isinstance(loss, int) or not jnp.issubdtype(value.dtype, jnp.floating):
         raise HookError(
-            f"`{hook}` is {_kind(loss)}, a floating-point scalar is wanted",
+            f"{what} is {_kind(loss)}, a floating-point scalar is wanted",
             why="the gradient of anything else is undefined",
             fix="return a number computed from the outputs: jnp.mean(...)",
         )
-    return value, {name: real_scalar(term, f"term {name!r} of `{hook}`", mean) for name, term in terms.items()}
+    return value
 
 
 def named(values: Mapping[Any, Any], hook: str) -> dict[str, Any]:
@@ -120,15 +161,48 @@ def scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dic
     }
 
 
-def host_scalars(returned: Any, hook: str, taken: Collection[str] = ("loss",)) -> dict[str, float]:
-    """What a hook on the host returned for the train lines, as Python numbers; arguments as of `scalars`.
+def split_metrics(
+    returned: Any, taken: Collection[str]
+) -> tuple[dict[str, jax.Array], dict[str, tuple[jax.Array, jax.Array | None]]]:
+    """What a traced `train_metrics` returned: plain numbers, and totals with what they are divided by.
+
+    Args:
+        returned: a mapping of names to scalars or to `Mean(total, count)`, which may be nested.
+        taken: names the step's line has already.
+
+    Raises:
+        HookError: it is no mapping, an entry is neither, or a name is taken.
+    """
+    means: dict[str, jax.Array] = {}
+    sums: dict[str, tuple[jax.Array, jax.Array | None]] = {}
+    for name, value in _entries(returned, "train_metrics", taken).items():
+        what = f"`train_metrics` entry {name!r}"
+        if isinstance(value, Mean):
+            total = real_scalar(value.total, f"the total of {what}", "add it up over the batch: jnp.sum(...)")
+            sums[name] = total, real_scalar(value.count, f"the count of {what}", "give one count")
+        else:
+            means[name] = real_scalar(value, what, "reduce it: jnp.mean(...), or Mean(total, count)")
+    return means, sums
+
+
+def host_metrics(returned: Any, taken: Collection[str]) -> dict[str, Pair]:
+    """What a `train_metrics` on the host returned, as pairs of a total and a count; a plain number counts once.
 
     Raises:
         HookError: it is no mapping, or a name is taken.
-        MetricError: an entry is not a real number.
+        MetricError: an entry is neither a real number nor a `Mean` of two.
     """
-    flat = _entries(returned, hook, taken)
-    return {name: check_scalar(value, f"`{hook}` entry {name!r}", flat) for name, value in flat.items()}
+    flat = _entries(returned, "train_metrics", taken)
+
+    def number(value: Any, name: str) -> float:
+        return check_scalar(value, f"`train_metrics` entry {name!r}", flat)
+
+    return {
+        name: (number(value.total, name), number(value.count, name))
+        if isinstance(value, Mean)
+        else (number(value, name), 1.0)
+        for name, value in flat.items()
+    }
 
 
 def _entries(returned: Any, hook: str, taken: Collection[str]) -> dict[str, Any]:
@@ -193,8 +267,8 @@ def split_step(returned: Any, params: PyTree, state: PyTree, opt_state: PyTree) 
             why="it must return loss, params, state, opt_state, stats",
             fix="return loss, params, state, opt_state, {}",
         )
-    loss, terms = split_loss(returned[0], "train_step")
-    if terms:
+    loss, terms, _ = split_loss(returned[0], "train_step")
+    if loss is None or terms:
         raise HookError(
             "`train_step` returned loss terms beside its loss",
             why="it returns loss, params, state, opt_state, stats, and the loss is a scalar",

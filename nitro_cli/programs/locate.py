@@ -14,6 +14,7 @@ from nitro_cli.experiment import compile_view
 from nitro_cli.programs.hook_returns import split_loss
 from nitro_cli.programs.jaxpr_walk import JaxprWalk
 from nitro_cli.programs.models import BoundModel
+from nitro_cli.programs.readback import StepNumbers
 from nitro_cli.programs.step_batches import Batches, batch_of
 from nitro_cli.programs.step_plan import StepPlan, TrainState, device_values, forward
 from nitro_cli.text import path_text
@@ -60,8 +61,9 @@ def _micro_batch(
         view = compile_view(plan.experiment, device)
         model = BoundModel(plan.model, train=True, key=folded)
         outputs, new_state = forward(view, model, params, state, plan.routing, batch)
-        loss, terms = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
-        return loss, (new_state, terms, outputs)
+        parts = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
+        loss = StepNumbers.of_loss(parts).loss if parts.value is None else parts.value
+        return loss, (new_state, parts.terms, outputs)
 
     loss, (new_state, terms, outputs) = objective(carry.params)
     if not bool(jnp.isfinite(loss)):

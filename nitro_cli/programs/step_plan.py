@@ -15,6 +15,7 @@ from nitro_cli.optim import BLOCK, Hyper, Optimizer, PerturbRule
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.models.adapted import PyTree
+from nitro_cli.programs.readback import ReadbackLayout
 
 __all__ = ["Row", "StepNames", "StepPlan", "TrainState", "device_values", "forward", "row_of"]
 
@@ -31,7 +32,8 @@ class TrainState(NamedTuple):
         ema: exponential moving average of the parameters, or None.
         step: optimizer steps taken, int32[].
         position: micro-batches taken in this epoch, int32[].
-        stopped: whether a non-finite loss or gradient was met, bool[]; once True no step changes anything.
+        stopped: whether a non-finite loss or gradient ended the run, bool[]; once True no step changes anything.
+        failed: steps in a row that were not finite, int32[]; None where the first ends the run, or none does.
     """
 
     params: PyTree
@@ -41,13 +43,20 @@ class TrainState(NamedTuple):
     step: jax.Array
     position: jax.Array
     stopped: jax.Array
+    failed: jax.Array | None = None
 
 
 @dataclass
 class StepNames:
-    """What the numbers of a step's readback are called; known once the program was traced."""
+    """What is known of a step's program once it was traced.
 
-    names: tuple[str, ...] = ()
+    Attributes:
+        layout: where its numbers stand in the readback.
+        forward_twice: the loss terms whose denominators took a forward of their own.
+    """
+
+    layout: ReadbackLayout = field(default_factory=ReadbackLayout)
+    forward_twice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,9 @@ class StepPlan:
         rule: the perturbing gradient rule, or None for the plain gradient.
         accum: micro-batches per optimizer step.
         scan: fold the micro-batches in a loop inside the program instead of writing them out.
-        check_divergence: guard against non-finite losses and gradients.
-        branches: the guard leaves the update out by a branch, which costs nothing on a CPU; elsewhere a branch would
-            wait for the device, and both states are computed and one chosen.
+        patience: how many steps in a row whose loss or gradient is not finite end the run; 0 takes them as others.
+        branches: an update is left out by a branch, which costs nothing on a CPU; elsewhere a branch would wait for the
+            device, and both states are computed and one chosen.
         ema: keep an average of the parameters.
         manual: the experiment's own `train_step` does the whole step.
         outputs_to_host: also return the micro-batches' outputs, stacked (train metrics computed on the host).
@@ -82,7 +91,7 @@ class StepPlan:
     rule: PerturbRule | None = None
     accum: int = 1
     scan: bool = False
-    check_divergence: bool = True
+    patience: int = 1
     branches: bool = False
     ema: bool = False
     manual: bool = False

@@ -20,13 +20,11 @@ from nitro_cli.programs.hook_returns import split_step
 from nitro_cli.programs.micro_batches import accumulate
 from nitro_cli.programs.models import BoundModel
 from nitro_cli.programs.models.adapted import PyTree
+from nitro_cli.programs.readback import Outcome, ReadbackLayout, StepNumbers
 from nitro_cli.programs.step_batches import Batches, batch_of
 from nitro_cli.programs.step_plan import Row, StepPlan, TrainState, device_values, row_of
 
 __all__ = ["build_train_step", "in_place"]
-
-WISH = "nitro/wish"
-"""Name of the number through which processes ask each other for a stop or a save."""
 
 
 def build_train_step(plan: StepPlan) -> Any:
@@ -34,8 +32,7 @@ def build_train_step(plan: StepPlan) -> Any:
 
     `batches` is a tuple of `accum` mappings of device arrays, a window, or empty with resident data. `inputs` holds
     `rows` f32[BLOCK, K], `device`, `anchors`, `key`, and with resident data `arrays` and `order` int32[batches, size].
-    `readback` is one f32 vector whose names `plan.names` holds after tracing: the loss first, then whether the step
-    was finite, then loss terms and train metrics.
+    `readback` is one f32 vector whose layout `plan.names` holds after tracing.
     """
     return _manual_step(plan) if plan.manual else _automatic_step(plan)
 
@@ -49,12 +46,11 @@ def _automatic_step(plan: StepPlan) -> Any:
     ) -> tuple[TrainState, jax.Array, PyTree]:
         row = row_of(inputs["rows"], carry.step)
         device = device_values(plan.hyper, inputs["device"], carry.step)
-        view = compile_view(plan.experiment, device)
         key = jax.random.fold_in(inputs["key"], carry.step)
-        grads, new_state, numbers, outputs = accumulate(plan, view, carry, batches, inputs, key, row)
+        grads, new_state, numbers, outputs = accumulate(plan, device, carry, batches, inputs, key, row)
         if plan.layout is not None:
             grads = plan.layout.keep(grads)
-        loss = numbers["loss"]
+        loss = numbers.loss
         clip = optimizer.clip(grads, row)
 
         def updated(old: TrainState) -> TrainState:
@@ -68,9 +64,8 @@ def _automatic_step(plan: StepPlan) -> Any:
                 device=device,
                 clip=clip,
             )
-            step = old.step + 1
-            ema = _averaged(plan, old.ema, params, step, row)
-            return TrainState(params, new_state, opt, ema, step, old.position + plan.accum, old.stopped)
+            ema = _averaged(plan, old.ema, params, old.step + 1, row)
+            return old._replace(params=params, state=new_state, opt=opt, ema=ema)
 
         # The norm is finite only if every gradient is, and clipping needs it anyway.
         finite = jax.lax.is_finite(loss) & jax.lax.is_finite(clip[1])
@@ -92,12 +87,11 @@ def _manual_step(plan: StepPlan) -> Any:
         opt = plan.hyper.apply_row(carry.opt, row)
         returned = plan.routing.call(view, "train_step", model, carry.params, opt, carry.state, batch=batch)
         loss, params, state, opt, stats = split_step(returned, carry.params, carry.state, carry.opt)
-        numbers = {"loss": loss, **stats}
+        numbers = StepNumbers({"loss": loss, **stats}, {}, {})
 
         def updated(old: TrainState) -> TrainState:
-            step = old.step + 1
-            ema = _averaged(plan, old.ema, params, step, row)
-            return TrainState(params, state, opt, ema, step, old.position + 1, old.stopped)
+            ema = _averaged(plan, old.ema, params, old.step + 1, row)
+            return old._replace(params=params, state=state, opt=opt, ema=ema)
 
         finite = jnp.isfinite(loss) & all_finite(jax.tree.leaves(params))
         return *_finish(plan, carry, updated, numbers, finite, inputs), None
@@ -117,25 +111,39 @@ def _finish(
     plan: StepPlan,
     old: TrainState,
     updated: Callable[[TrainState], TrainState],
-    numbers: Mapping[str, jax.Array],
+    numbers: StepNumbers,
     finite: jax.Array,
     inputs: Mapping[str, Any],
 ) -> tuple[TrainState, jax.Array]:
-    """Update the state unless the step was not finite, and pack what the host reads."""
-    good = finite & ~old.stopped
-    if not plan.check_divergence:
+    """Update the state unless the step is not to be taken, and pack what the host reads.
+
+    A step that is not taken still uses up its number and its batches, unless it ends the run.
+    """
+    empty, stopped, failed = numbers.empty, old.stopped, old.failed
+    odd = ~finite if empty is None else ~finite & ~empty
+    if plan.patience == 1:
+        stopped = stopped | odd
+    elif failed is not None:
+        failed = jnp.where(odd, failed + 1, failed if empty is None else jnp.where(empty, failed, 0))
+        stopped = stopped | (failed >= plan.patience)
+    outcome = jnp.where(stopped, Outcome.DIVERGED, Outcome.TAKEN)
+    if plan.patience > 1:
+        outcome = jnp.where(odd & ~stopped, Outcome.NONFINITE, outcome)
+    if empty is not None:
+        outcome = jnp.where(empty & ~stopped, Outcome.EMPTY, outcome)
+    taken = outcome == Outcome.TAKEN
+    if not plan.patience and empty is None:
         new = updated(old)
     elif plan.branches:
-        new = jax.lax.cond(good, updated, lambda old: old, old)._replace(stopped=old.stopped | ~finite)
+        new = jax.lax.cond(taken, updated, lambda old: old, old)
     else:
-        kept = jax.tree.map(lambda n, o: jnp.where(good, n, o), updated(old), old)
-        new = kept._replace(stopped=old.stopped | ~finite)
-    rest = {name: value for name, value in numbers.items() if name != "loss"}
-    if plan.shares_wishes:
-        rest = {WISH: jnp.max(inputs["wishes"]), **rest}
-    plan.names.names = ("loss", "finite", *rest)
-    values = [numbers["loss"], finite, *rest.values()]
-    readback = jnp.stack([jnp.asarray(value).astype(jnp.float32) for value in values])
+        new = jax.tree.map(lambda n, o: jnp.where(taken, n, o), updated(old), old)
+    on = (~stopped).astype(old.step.dtype)
+    new = new._replace(step=old.step + on, position=old.position + plan.accum * on, stopped=stopped, failed=failed)
+    wish = jnp.max(inputs["wishes"]) if plan.shares_wishes else None
+    layout = ReadbackLayout.of(numbers, of_metrics=not plan.manual, shares_wishes=plan.shares_wishes)
+    plan.names.layout = layout
+    readback = layout.packed(outcome, wish, numbers)
     if plan.layout is not None:
         new, readback = in_place(new, plan.layout), plan.layout.same(readback)
     return new, readback

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from nitro_cli.errors import HookError, warn
+from nitro_cli.errors import MetricError, warn
 from nitro_cli.metrics import check_scalar, encode_row
-from nitro_cli.programs import host_scalars
+from nitro_cli.programs import Outcome
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
@@ -69,9 +68,9 @@ class Driver:
         self._recorder = recorder
         self._observers = tuple(observers)
         self._counting = False
+        self._told: set[Outcome] = set()
         # Asked at every step.
         self._log_every = plan.experiment.log_every_n_steps
-        self._on_host = plan.hooks.host_train_metrics
 
     def run(self) -> str:
         """Train to the end, an early stop or a request; return the stop reason.
@@ -131,7 +130,7 @@ class Driver:
         if self._counting:
             self._counting = False
             position = self.state.position
-            Progress.call("end", {"loss": position.mean_loss} if position.loss_count else None)
+            Progress.call("end", {"loss": position.totals.mean_loss} if position.totals.loss_count else None)
 
     def _read(self, event: StepsDone) -> None:
         """Count and log finished steps."""
@@ -139,56 +138,31 @@ class Driver:
         if not count:
             return
         logs = self._recorder.logger is not None
+        self._tell_left_out(event)
         for index in range(count):
             step = event.first + index
-            due = logs and not step % self._log_every
-            # Train metrics on the host are computed at every step, logged or not.
-            if due or self._on_host:
-                line = self._line(event, event.numbers[index])
-                if due:
-                    if event.scheduled is not None:
-                        line.update(event.scheduled(step))
-                    self._log(line, step=step, context="train")
+            if logs and not step % self._log_every:
+                line = event.line(index)
+                if event.scheduled is not None:
+                    line.update(event.scheduled(step))
+                self._log(line, step=step, context="train")
         self.steps_finished += count
         Progress.units(count, {"loss": float(event.numbers[-1][0])})
 
-    def _line(self, event: StepsDone, numbers: np.ndarray) -> dict[str, float]:
-        """The numbers of a step by name."""
-        line = {"loss": float(numbers[0])}
-        if event.names:
-            line.update(zip(event.names, numbers[-len(event.names) :].tolist(), strict=True))
-        if event.hosts:
-            line.update(self._host_train_metrics(event.outputs, event.hosts, line))
-        return line
-
-    def _host_train_metrics(
-        self, outputs: Any, batches: Sequence[Mapping[str, np.ndarray]], taken: Collection[str]
-    ) -> dict[str, float]:
-        """Train metrics that run on the host: the means over the micro-batches of a step.
-
-        Args:
-            outputs: of every micro-batch, stacked on a first axis.
-            batches: the micro-batches, on the host.
-            taken: names the step's line has already.
-
-        Raises:
-            HookError, MetricError: the hook returned no mapping of names to real numbers, or other names than before.
-        """
-        view, outputs = self.state.host_view(), jax.tree.map(np.asarray, outputs)
-        routing = self._plan.hooks.routed
-        found = []
-        for index, batch in enumerate(batches):
-            mine = jax.tree.map(lambda leaf, index=index: leaf[index], outputs)
-            returned = routing.call(view, "train_metrics", mine, batch=batch)
-            found.append(host_scalars(returned, "train_metrics", taken))
-            if found[-1].keys() != found[0].keys():
-                raise HookError(
-                    f"`train_metrics` returned {', '.join(found[-1])} for micro-batch {index + 1}, "
-                    f"{', '.join(found[0])} for the first",
-                    why="the line of a step has the means over its micro-batches",
-                    fix="return the same names for every batch",
+    def _tell_left_out(self, event: StepsDone) -> None:
+        """Say once of each kind that a step was not taken."""
+        for index in np.flatnonzero(event.numbers[:, event.layout.OUTCOME] != Outcome.TAKEN):
+            outcome = event.outcome(int(index))
+            if outcome not in self._told:
+                self._told.add(outcome)
+                why = (
+                    "every entry of its loss is masked"
+                    if outcome is Outcome.EMPTY
+                    else "its loss or gradient is not finite"
                 )
-        return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+                warn(
+                    f"step {event.first + index} is not taken: {why}; further ones are counted as `skipped` in the history"
+                )
 
     # The end of an epoch
 
@@ -219,13 +193,28 @@ class Driver:
         if metrics:
             self._log({**metrics, **self.state.rules.plateau_scales()}, step=step, context="validate")
         self._log({"data/wait_frac": event.wait}, step=step, context="data")
-        row = {"epoch": epoch, "step": step, "train_loss": self.state.position.mean_loss, **metrics}
+        row = {"epoch": epoch, "step": step, **self._trained(metrics), **metrics}
         self.state.history.append(row)
         recorder.history.write(encode_row(row))
         self.state = self.state.closed()
         if stop_reason is None and epoch >= self._plan.experiment.max_epochs:
             stop_reason = "completed"
         self._save(metrics=metrics, resume_point=False, stop_reason=stop_reason)
+
+    def _trained(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """What the row of an epoch has of its training: totals over totals, and the steps that were not taken."""
+        totals = self.state.position.totals
+        trained = {"train_loss": totals.mean_loss, **totals.row()}
+        if totals.skipped or totals.terms or self._plan.experiment.check_divergence == "skip":
+            trained["skipped"] = totals.skipped
+        clash = next((name for name in trained if name in metrics), None)
+        if clash is not None:
+            raise MetricError(
+                f"{clash!r} is reported by `metrics` or `finalize_metrics`",
+                why="the row of an epoch has the train metrics under such names",
+                fix="rename it there, or in `train_metrics`",
+            )
+        return trained
 
     def _check_monitor(self, metrics: Mapping[str, Any]) -> None:
         """The monitored metric must be there every epoch; a non-finite one counts as a bad epoch."""

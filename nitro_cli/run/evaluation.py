@@ -21,6 +21,7 @@ from nitro_cli.run.progress import Progress
 from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.run.stoppable_data import until_stopped
 from nitro_cli.run.stopping import StopRequest
+from nitro_cli.run.term_totals import TermTotals
 from nitro_cli.text import exception_text
 
 __all__ = ["Evaluator"]
@@ -276,6 +277,7 @@ class _Accumulators:
         self._custom = self._routing.table.has("metrics")
         self._metrics = SplitAccumulator("metrics", split.name)
         self._losses = SplitAccumulator("loss", split.name)
+        self._terms = TermTotals(split.name)
         on_device: set[str] = set()
         if self._custom and plan.hooks.residency["metrics"] == "device":
             on_device.add("metrics")
@@ -296,13 +298,16 @@ class _Accumulators:
             else:
                 values = self._routing.call(view, "metrics", _sliced(outputs, real), batch=host)
             self._metrics.add(values, batch=index, samples=real)
-        if loss is not None:
+        if loss is not None and "loss" in loss:
             # The loss of a batch counts for its rows, or that of a short last batch would weigh more.
-            self._losses.add({name: Mean(float(value) * real, real) for name, value in loss.items()}, batch=index)
+            means = {name: Mean(float(term.numerator) * real, real) for name, term in loss.items()}
+            self._losses.add(means, batch=index)
+        elif loss is not None:
+            self._terms.add(loss)
 
     def results(self, view: Any) -> dict[str, Any]:
         """The reported values under flat names: finalized metrics, and the losses of the split."""
-        losses = self._losses.result() if self._losses else {}
+        losses = self._losses.result() if self._losses else self._terms.result()
         combined = self._metrics.result() if self._custom else losses
         returned = self._routing.table.call(view, "finalize_metrics", combined, self._split.name)
         if not isinstance(returned, Mapping):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from nitro_cli.errors import DivergenceError
+from nitro_cli.programs import Outcome, Pair, ReadbackLayout, quotients
 from nitro_cli.run.state import RunState
 
 __all__ = ["Diverged", "EpochBegan", "EpochDone", "Event", "Observer", "SaveDue", "StepsDone", "Stopped"]
@@ -30,18 +31,25 @@ class StepsDone:
     Attributes:
         first: the first step whose numbers these are, from 1.
         numbers: f32[steps, R], maybe of no step.
-        names: of the last of the R numbers: loss terms and train metrics. The first is the loss.
+        layout: where the numbers stand in a row.
         scheduled: the schedules' values of a step, by the name they are logged under.
-        outputs: of the micro-batches of the one step, stacked, where train metrics run on the host.
-        hosts: those micro-batches on the host, likewise.
+        host: train metrics that ran on the host, of the one step.
     """
 
     first: int
     numbers: np.ndarray
-    names: tuple[str, ...] = ()
+    layout: ReadbackLayout = field(default_factory=ReadbackLayout)
     scheduled: Callable[[int], Mapping[str, float]] | None = None
-    outputs: Any = None
-    hosts: tuple[Mapping[str, np.ndarray], ...] = ()
+    host: Mapping[str, Pair] = field(default_factory=dict)
+
+    def outcome(self, index: int) -> Outcome:
+        """What became of a step."""
+        return Outcome(int(self.numbers[index, self.layout.OUTCOME]))
+
+    def line(self, index: int) -> dict[str, float | None]:
+        """The numbers of a step by name: the loss, its terms, train metrics; None for one of which all is masked."""
+        line = self.layout.line(self.numbers[index].tolist())
+        return {**line, **quotients(self.host)} if self.host else line
 
 
 @dataclass(frozen=True, slots=True)

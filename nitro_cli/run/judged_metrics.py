@@ -101,7 +101,9 @@ def _reported(
         if custom:
             found = jax.eval_shape(build_metrics(evaluated, None), outputs, taken("metrics"), device)
         if loss:
-            found = {**found, **jax.eval_shape(build_eval_loss(evaluated, None), outputs, taken("loss"), device)}
+            # A loss that is made of terms is not among them.
+            losses = jax.eval_shape(build_eval_loss(evaluated, None), outputs, taken("loss"), device)
+            found = {**found, "loss": None, **losses}
     return tuple(_names(found))
 
 

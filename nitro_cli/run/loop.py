@@ -15,11 +15,12 @@ import numpy as np
 from nitro_cli.data import StreamItem
 from nitro_cli.errors import DataError
 from nitro_cli.optim import BLOCK
-from nitro_cli.programs import MOST_STEPS, Program
+from nitro_cli.programs import MOST_STEPS, Pair, Program
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.dispatch import Burst, Pending
 from nitro_cli.run.divergence_error import divergence_error
 from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, SaveDue, StepsDone, Stopped
+from nitro_cli.run.host_train_metrics import host_train_metrics
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.state import RunState
 from nitro_cli.run.stepping import Stepper, signature_of
@@ -188,34 +189,32 @@ class _Loop:
             yield self._read(pending), self.state
 
     def _read(self, pending: Pending | None) -> StepsDone:
-        """Read the numbers of dispatched steps, act on a non-finite one, and sum up the losses."""
+        """Read the numbers of dispatched steps, act on one that ends the run, and sum them up."""
         if pending is None:
             return StepsDone(self.state.position.step + 1, NOTHING)
         rows, step_plan = pending.rows(), self.stepper.step_plan
         if self.stepper.several:
             self.burst.finished(pending.count)
-        total, count = self.state.position.loss_sum, self.state.position.loss_count
-        good = len(rows)
-        for index, numbers in enumerate(rows):
-            if step_plan.check_divergence and not numbers[1]:
-                good = index
-                break
-            if step_plan.shares_wishes:
-                self.stop.agree(int(numbers[2]) % SAVE)
-                self._save_wished = self._save_wished or numbers[2] >= SAVE
-            total += float(numbers[0])
-            count += 1
-        at, before = self.state.position.summed(total, count), pending.before
+        layout, before = step_plan.names.layout, pending.before
+        host = self._host_metrics(pending) if pending.hosts else {}
+        at, good = self.state.position.read(layout, rows, host)
+        if step_plan.shares_wishes:
+            for wish in rows[:good, layout.WISH]:
+                self.stop.agree(int(wish) % SAVE)
+                self._save_wished = self._save_wished or wish >= SAVE
         if good < len(rows):
             step, batch = before.step + good, before.batch + good * step_plan.accum
             at = at._replace(step=step, batch=batch, stream_state=before.stream_state)
         self.state = self.state.at(self.state.train, at)
-        names = step_plan.names.names[3 if step_plan.shares_wishes else 2 :]
-        logged = self.stepper.rows.logged
-        read = StepsDone(before.step + 1, rows[:good], names, logged, pending.outputs, pending.hosts)
+        read = StepsDone(before.step + 1, rows[:good], layout, self.stepper.rows.logged, host)
         if good < len(rows):
             raise _Divergence(pending, float(rows[good][0]), read)
         return read
+
+    def _host_metrics(self, pending: Pending) -> dict[str, Pair]:
+        """The train metrics of the one step of a dispatch, where they run on the host."""
+        view, taken = self.state.host_view(), {"loss", *self.stepper.step_plan.names.layout.names}
+        return host_train_metrics(self.plan.hooks.routed, view, pending.outputs, pending.hosts, taken)
 
     def _count(self, batches: int) -> int:
         """Steps of the next dispatch: up to the end of the epoch, of the hyperparameters' block, or a checkpoint."""

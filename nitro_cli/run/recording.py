@@ -17,6 +17,7 @@ from nitro_cli.checkpoints import (
     EpochLoss,
     LoggerFacts,
     RecordedClass,
+    RecordedTotals,
     RecordMeta,
     RuleStates,
     RunStore,
@@ -218,7 +219,7 @@ class Recorder:
 
     def _meta(self, state: RunState, metrics: Mapping[str, Any], stop_reason: str | None) -> RecordMeta:
         plan, settings, at, e = self._plan, self._plan.settings, state.position, self._plan.experiment
-        train = self._compiler.programs.get("train")
+        train, totals = self._compiler.programs.get("train"), at.totals
         return RecordMeta(
             experiment=RecordedClass(name=type(e).__name__, import_=settings.import_path),
             fields=fields_by_kind(e, exported=True),
@@ -234,7 +235,10 @@ class Recorder:
             position=at.batch,
             epoch_closed=at.closed,
             stream_state=None if at.closed else at.stream_state,
-            epoch_loss=EpochLoss(sum=at.loss_sum, count=at.loss_count),
+            epoch_loss=EpochLoss(sum=totals.loss_sum, count=totals.loss_count),
+            epoch_totals=RecordedTotals(terms=dict(totals.terms), metrics=dict(totals.metrics), skipped=totals.skipped),
+            updates=at.updates,
+            failed=at.failed,
             batches=plan.splits["train"].batches,
             data={name: split.identity.as_json() for name, split in plan.splits.items()},
             batch_fields=plan.data.recorded_fields,

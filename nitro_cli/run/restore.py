@@ -23,6 +23,7 @@ from nitro_cli.checkpoints import (
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, warn
 from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, graphconst_value
 from nitro_cli.optim import accumulator_dtype
+from nitro_cli.run.epoch_totals import EpochTotals
 from nitro_cli.run.position import Position
 from nitro_cli.run.snapshot import named_leaves, unflatten
 from nitro_cli.run.user_checkpointer import load_own
@@ -230,13 +231,15 @@ def position_of(source: Source | None) -> Position:
     meta = source.resumed
     if meta is None:
         return Position(weights_step=source.record.meta.step or 0)
+    summed = meta.epoch_totals
     return Position(
         step=meta.step,
         epoch=meta.epoch,
         batch=meta.position,
         closed=meta.epoch_closed,
-        loss_sum=meta.epoch_loss.sum,
-        loss_count=meta.epoch_loss.count,
+        totals=EpochTotals(meta.epoch_loss.sum, meta.epoch_loss.count, summed.terms, summed.metrics, summed.skipped),
+        updates=meta.step if meta.updates is None else meta.updates,
+        failed=meta.failed,
         stream_state=meta.stream_state,
         steps_per_dispatch=meta.steps_per_dispatch,
     )

@@ -16,6 +16,10 @@ def trains_resident(plan: Plan) -> bool:
     return plan.splits["train"].resident is not None and not plan.hooks.host_train_metrics and one
 
 
+SKIPPED_IN_A_ROW = 10
+"""Steps in a row that are not finite and end a run that skips them."""
+
+
 def step_plan(plan: Plan) -> StepPlan:
     """The plan of the step program, from what setup decided.
 
@@ -38,7 +42,7 @@ def step_plan(plan: Plan) -> StepPlan:
         hyper=plan.optim.hyper,
         rule=plan.optim.rule,
         accum=e.accum,
-        check_divergence=e.check_divergence,
+        patience=SKIPPED_IN_A_ROW if e.check_divergence == "skip" else int(e.check_divergence),
         branches=placement.on_host,
         ema=e.ema is not None,
         manual=plan.hooks.manual,

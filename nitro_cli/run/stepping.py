@@ -20,6 +20,7 @@ from nitro_cli.programs import (
     trace_step,
 )
 from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.epoch_totals import EpochTotals
 from nitro_cli.run.hyper_rows import HyperRows
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.progress import Progress
@@ -65,15 +66,17 @@ class Stepper:
     def entered(self, state: RunState, epoch: int, batch: int) -> RunState:
         """The state standing before micro-batch `batch` of an epoch; the order of resident data moves to the device."""
         plan = self._plan
-        at, stopped = plan.placement.put((np.asarray(batch, np.int32), np.zeros((), bool)))
+        failed = np.asarray(state.position.failed, np.int32) if self.step_plan.patience > 1 else None
+        at, stopped, failed = plan.placement.put((np.asarray(batch, np.int32), np.zeros((), bool), failed))
         if self.resident:
             resident = plan.splits["train"].resident
             assert resident is not None
             self.inputs["order"] = plan.placement.put(np.asarray(resident.indices(epoch, plan.settings.seed)))
         position = state.position._replace(epoch=epoch, batch=batch, closed=False, weights_step=None)
         if batch == 0:
-            position = position._replace(loss_sum=0.0, loss_count=0)
-        return state._replace(train=state.train._replace(position=at, stopped=stopped), position=position)
+            position = position._replace(totals=EpochTotals())
+        train = state.train._replace(position=at, stopped=stopped, failed=failed)
+        return state._replace(train=train, position=position)
 
     def prepare_batch(self, index: int, batch: Mapping[str, np.ndarray]) -> Any:
         """A micro-batch as the program takes it: its signature, and the fields that some traced hook declares."""
@@ -154,6 +157,10 @@ class Stepper:
             self._decide_dispatch("its batches come from the host")
         program = self._compiler.compile("train", step, args, donate_argnums=(0,))
         self._tell_shape(signature)
+        if twice := self.step_plan.names.forward_twice:
+            names = ", ".join(name.removeprefix("loss/") for name in twice)
+            why = f"the forward runs twice: the denominators of {names} depend on it"
+            self._plan.report.add("loss terms", [{"denominators": why}])
         self._programs[signature] = program
         return program
 
