@@ -160,9 +160,7 @@ class Driver:
                     if outcome is Outcome.EMPTY
                     else "its loss or gradient is not finite"
                 )
-                warn(
-                    f"step {event.first + index} is not taken: {why}; further ones are counted as `skipped` in the history"
-                )
+                warn(f"step {event.first + index} is not taken: {why}; the history counts such steps as `skipped`")
 
     # The end of an epoch
 
