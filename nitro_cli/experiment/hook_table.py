@@ -28,6 +28,7 @@ class _Supplied:
     owner: str
     precedence: int
     signature: HookSignature
+    residency: str | None
 
 
 class HookTable:
@@ -66,7 +67,7 @@ class HookTable:
                 _check_name(name, owner)
                 if self._written(name):
                     continue
-                found = _Supplied(path, owner, type(part).precedence, hook.signature(name, owner))
+                found = _Supplied(path, owner, type(part).precedence, hook.signature(name, owner), hook.residency)
                 used[name] = _stronger(name, used.get(name), found)
         taken = {found.path for found in used.values()}
         for path, part in parts.items():
@@ -165,6 +166,14 @@ class HookTable:
         # Bound to no values: a signature depends on none.
         function: Callable[..., Any] = getattr(object.__new__(self._cls), name)
         return HookSignature.of(name, list(inspect.signature(function).parameters.values()), self._cls.__name__)
+
+    def residency(self, e: Any, name: str) -> Any:
+        """Where a metric hook runs, as `metrics_residency` says; where the class does not write that, as the part that
+        supplies the hook says."""
+        supplied = self._supplied.get(name)
+        if supplied is not None and supplied.residency is not None and not self.has("metrics_residency"):
+            return supplied.residency
+        return self.call(e, "metrics_residency", name)
 
     def manual(self, e: Any) -> bool:
         """Whether the experiment takes the optimizer step into its own hands.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -32,11 +32,13 @@ class Hook:
         fields: keyword to the batch field that it stands for: a name, several of which the first that the batch has
             counts, or a `BatchField`. None reads the function's keyword-only parameters, as an experiment's are read.
         with_experiment: whether the function gets the experiment, as the hook's `self`, before its other arguments.
+        residency: of a metric hook, whether it runs on the `host` or, traced, on the `device`; None is its default.
     """
 
     function: Callable[..., Any]
     fields: Mapping[str, str | tuple[str, ...] | BatchField] | None = None
     with_experiment: bool = False
+    residency: Literal["host", "device"] | None = None
 
     def signature(self, name: str, owner: str) -> HookSignature:
         """The batch fields that it takes.
@@ -152,7 +154,11 @@ class Part(StrictModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        inner = strict_scalars(handler(source), handler, cls)
+        return cls.__nitro_read__(strict_scalars(handler(source), handler, cls))
+
+    @classmethod
+    def __nitro_read__(cls, inner: CoreSchema) -> CoreSchema:
+        """The schema of a field of this type, from that of the class alone."""
         # A field of the family's type is dumped as what it holds, with the key that names it.
         dumped = core_schema.plain_serializer_function_ser_schema(_dumped)
         return core_schema.no_info_wrap_validator_function(cls._read, inner, serialization=dumped)

@@ -99,7 +99,11 @@ class _Walk:
             return node
         self._open.add(ref)
         try:
-            return self.visit({key: value for key, value in resolved.items() if key != "ref"})
+            found = self.visit({key: value for key, value in resolved.items() if key != "ref"})
+            cls = resolved.get("cls")
+            # What pydantic refers to, where a class stands a second time, is the class without its own way of reading.
+            read = getattr(cls, "__nitro_read__", None)
+            return found if read is None or cls is self._owner else read(found)
         finally:
             self._open.discard(ref)
 

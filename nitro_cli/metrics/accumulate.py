@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,24 @@ class SplitAccumulator:
         if self._first is None:
             self._first = index
         self._batches += 1
+
+    def merge(self, other: SplitAccumulator) -> None:
+        """Add the batches of another accumulator of the same structure, which stays as it is.
+
+        Raises:
+            MetricError: it has another structure. The accumulator is unchanged then.
+        """
+        where = self._where(None)
+        theirs = {path: replace(leaf, parts=list(leaf.parts)) for path, leaf in other._leaves.items()}
+        if self._first is not None and theirs:
+            self._check_structure(theirs, where)
+        for path, leaf in theirs.items():
+            kept = self._leaves.get(path)
+            joined = join_leaf(kept, leaf, joined_name(path), where)
+            joined.parts = [*(kept.parts if kept is not None else ()), *leaf.parts]
+            self._leaves[path] = joined
+        self._first = other._first if self._first is None else self._first
+        self._batches += other._batches
 
     def result(self) -> dict[str, Any]:
         """Return the values of the split in the structure the hook returned, the modes removed.

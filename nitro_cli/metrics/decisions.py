@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.metrics.metric import Metric, Undefined, register_metric
+from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, Undefined, register_metric
 from nitro_cli.metrics.totals import class_counts, library_of
 
 __all__ = [
@@ -28,12 +28,6 @@ __all__ = [
 
 SOFT = "a target is neither 0 nor 1"
 _ONE_CLASS = "the targets or the decisions are one class throughout"
-_NONE = "no entry has a target"
-
-
-def share(hits: Any, count: Any) -> Any:
-    """Hits over a count; undefined where that is 0."""
-    return float(hits / count) if count else Undefined(_NONE)
 
 
 def soft_count(target: Any, valid: Any) -> Any:
@@ -54,7 +48,7 @@ def averaged_score(right: np.ndarray, support: np.ndarray, predicted: np.ndarray
     held = (support > 0) | (predicted > 0)
     right, support, predicted = right[held], support[held], predicted[held]
     if not len(right):
-        return Undefined(_NONE)
+        return Undefined(NO_ENTRY)
     if average == "micro":
         right, support, predicted = (x.sum(keepdims=True) for x in (right, support, predicted))
     above, below = {
@@ -146,7 +140,7 @@ class BalancedAccuracy(ByClass):
         """The mean of the recalls."""
         right, support, _ = _aligned(*(found[0][name] for name in ("right", "support", "predicted")))
         held = support > 0
-        return float((right[held] / support[held]).mean()) if held.any() else Undefined(_NONE)
+        return float((right[held] / support[held]).mean()) if held.any() else Undefined(NO_ENTRY)
 
 
 @register_metric("mcc")
@@ -163,7 +157,7 @@ class Mcc(ByClass):
         total = true.sum()
         spread = (total**2 - made @ made) * (total**2 - true @ true)
         if not total:
-            return Undefined(_NONE)
+            return Undefined(NO_ENTRY)
         return (
             float((right.sum() * total - true @ made) / np.sqrt(spread)) if spread > 0 else Undefined(_ONE_CLASS, 0.0)
         )
@@ -193,22 +187,18 @@ class Confusion(Metric):
 
 
 @register_metric("accuracy")
-class Accuracy(Metric):
+class Accuracy(EntryMean):
     """The share of right decisions."""
 
     kinds = ("categorical",)
 
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """Right decisions, and entries."""
-        return {"right": (valid & (target == prediction)).sum(), "count": valid.sum()}
-
-    def value(self, *found: Any) -> Any:
-        """Right decisions over entries."""
-        return share(found[0]["right"], found[0]["count"])
+        return {"total": (valid & (target == prediction)).sum(), "count": valid.sum()}
 
 
 @register_metric("top_k")
-class TopK(Metric):
+class TopK(EntryMean):
     """The share of entries whose target is among the `k` largest outputs.
 
     Of equal outputs the class of the lower number goes first, as it does in a decision: `k = 1` is the accuracy.
@@ -224,22 +214,17 @@ class TopK(Metric):
         own = library_of(target).take_along_axis(prediction, target[:, None], axis=1)
         lower = np.arange(prediction.shape[1]) < target[:, None]
         before = ((prediction > own) | ((prediction == own) & lower)).sum(axis=1)
-        return {"right": (valid & (before < self.k)).sum(), "count": valid.sum()}
-
-    def value(self, *found: Any) -> Any:
-        """Their share."""
-        return share(found[0]["right"], found[0]["count"])
+        return {"total": (valid & (before < self.k)).sum(), "count": valid.sum()}
 
 
-class OfLabels(Metric):
+class OfLabels(EntryMean):
     """A share of right decisions about labels, which targets between 0 and 1 do not allow."""
 
     kinds = ("bernoulli",)
 
     def value(self, *found: Any) -> Any:
         """Right ones over all."""
-        (sums,) = found
-        return Undefined(SOFT) if sums["soft"] else share(sums["right"], sums["count"])
+        return Undefined(SOFT) if found[0]["soft"] else super().value(*found)
 
 
 @register_metric("subset_accuracy")
@@ -250,7 +235,7 @@ class SubsetAccuracy(OfLabels):
         """Samples without a mistake, and samples with a label that counts."""
         judged = valid.any(axis=1)
         right = ((target == prediction) | ~valid).all(axis=1)
-        return {"right": (judged & right).sum(), "count": judged.sum(), "soft": soft_count(target, valid)}
+        return {"total": (judged & right).sum(), "count": judged.sum(), "soft": soft_count(target, valid)}
 
 
 @register_metric("element_accuracy")
@@ -260,4 +245,4 @@ class ElementAccuracy(OfLabels):
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """Right decisions, and labels that count."""
         right = (valid & (target == prediction)).sum()
-        return {"right": right, "count": valid.sum(), "soft": soft_count(target, valid)}
+        return {"total": right, "count": valid.sum(), "soft": soft_count(target, valid)}

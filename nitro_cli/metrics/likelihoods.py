@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.metrics.decisions import share
-from nitro_cli.metrics.metric import Metric, register_metric
+from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, Undefined, register_metric
 from nitro_cli.metrics.totals import library_of, precise_total
 
 __all__ = ["EPSILON", "Brier", "Ece", "Nll", "bin_gaps", "bin_places"]
@@ -35,25 +34,14 @@ def bin_gaps(confidence: np.ndarray, right: np.ndarray, count: np.ndarray) -> An
     Args:
         confidence, right, count: [bins] the sums of the confidences and of what is right, and how many there are.
     """
-    return share(np.abs(right - confidence).sum(), count.sum())
-
-
-class EntryMean(Metric):
-    """A sum over the entries that count, over their number."""
-
-    mode = "min"
-    kinds = ("categorical", "bernoulli")
-
-    def value(self, *found: Any) -> Any:
-        """The mean."""
-        return share(found[0]["total"].sum(-1), found[0]["count"])
+    return float(np.abs(right - confidence).sum() / count.sum()) if count.sum() else Undefined(NO_ENTRY)
 
 
 @register_metric("nll")
 class Nll(EntryMean):
     """The mean of -log max(p, 1e-12), p the probability of what is true; in the logarithm from the logits."""
 
-    reads = "values"
+    reads, mode, kinds = "values", "min", ("categorical", "bernoulli")
 
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """The sum of the logarithms, and entries."""
@@ -73,7 +61,7 @@ class Nll(EntryMean):
 class Brier(EntryMean):
     """The mean of sum_c (p_c - [c = y])^2, 0 to 2; of labels of (p - y)^2, 0 to 1."""
 
-    reads = "probabilities"
+    reads, mode = "probabilities", "min"
 
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """The sum of the squares, and entries."""

@@ -13,7 +13,7 @@ from nitro_cli.experiment import Part
 from nitro_cli.metrics.values import Max, Min, Sum
 from nitro_cli.text import Catalogue
 
-__all__ = ["METRICS", "Metric", "Undefined", "register_metric", "with_classes"]
+__all__ = ["METRICS", "NO_ENTRY", "EntryMean", "Metric", "Undefined", "kept_entries", "register_metric", "with_classes"]
 
 _MetricClass = TypeVar("_MetricClass", bound="type[Metric]")
 
@@ -43,6 +43,8 @@ METRICS: Catalogue[type[Metric]] = Catalogue(
 )
 """The metrics by (id, version): nitro's own, those of `register_metric`, and those of the entry points
 `nitro.metrics`."""
+
+NO_ENTRY = "no entry has a target"
 
 _KINDS = {
     "values": ("continuous",),
@@ -127,6 +129,10 @@ class Metric(Part):
         predictions, joined in order (of labels a masked target is NaN). A number, a small array, or `Undefined`."""
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
+    def mean(self, sums: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Of a metric that is a mean over entries: the total and the count of a batch, traced, for the train lines."""
+        raise NotImplementedError(f"{type(self).__name__} is no mean")
+
     def of(self, target: np.ndarray, prediction: np.ndarray, valid: np.ndarray | None = None) -> Any:
         """The metric of predictions in memory, in NumPy and its precision; arguments as of `sums`."""
         valid = np.ones(target.shape, bool) if valid is None else valid
@@ -135,6 +141,19 @@ class Metric(Part):
             return self.value(*kept_entries(target, prediction, valid))
         sums = self.sums(target, prediction, valid)
         return self.value({name: x.value if isinstance(x, Max | Min | Sum) else x for name, x in sums.items()})
+
+
+class EntryMean(Metric):
+    """A total over the entries that count, over their number: `sums` are `total` and `count`."""
+
+    def value(self, *found: Any) -> Any:
+        """The mean."""
+        total, count = self.mean(found[0])
+        return float(total / count) if count else Undefined(NO_ENTRY)
+
+    def mean(self, sums: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The total, whose last axis is the parts of a precise one, and the count."""
+        return sums["total"].sum(), sums["count"]
 
 
 def kept_entries(target: np.ndarray, prediction: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.metrics.decisions import share
-from nitro_cli.metrics.metric import Metric, Undefined, register_metric
+from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, Undefined, register_metric
 from nitro_cli.metrics.totals import library_of, precise_total, square_total
 from nitro_cli.metrics.values import Max
 
@@ -21,7 +20,7 @@ def residuals(target: Any, prediction: Any, valid: Any) -> Any:
 
 
 @register_metric("mse")
-class Mse(Metric):
+class Mse(EntryMean):
     """The mean squared residual, over all entries."""
 
     reads, mode = "values", "min"
@@ -30,24 +29,28 @@ class Mse(Metric):
         """The sum of the squares, and entries."""
         return {"total": square_total(residuals(target, prediction, valid)), "count": valid.sum()}
 
-    def value(self, *found: Any) -> Any:
-        """The mean."""
-        return share(found[0]["total"].sum(-1), found[0]["count"])
-
 
 @register_metric("rmse")
-class Rmse(Mse):
+class Rmse(Metric):
     """The root of the mean squared residual."""
+
+    reads, mode = "values", "min"
+
+    def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
+        """The sum of the squares, and entries."""
+        return {"total": square_total(residuals(target, prediction, valid)), "count": valid.sum()}
 
     def value(self, *found: Any) -> Any:
         """The root."""
-        mean = super().value(*found)
-        return mean if isinstance(mean, Undefined) else mean**0.5
+        total, count = found[0]["total"].sum(), found[0]["count"]
+        return float(total / count) ** 0.5 if count else Undefined(NO_ENTRY)
 
 
 @register_metric("mae")
-class Mae(Mse):
+class Mae(EntryMean):
     """The mean absolute residual, over all entries."""
+
+    reads, mode = "values", "min"
 
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """The sum of the sizes, and entries."""
@@ -67,7 +70,7 @@ class MaxError(Metric):
 
     def value(self, *found: Any) -> Any:
         """The largest."""
-        return share(found[0]["largest"], 1 if found[0]["count"] else 0)
+        return float(found[0]["largest"]) if found[0]["count"] else Undefined(NO_ENTRY)
 
 
 @register_metric("r2")
@@ -91,7 +94,7 @@ class R2(Metric):
         total, squares, residual = (found[0][name].sum(-1) for name in ("target", "squares", "residual"))
         count = found[0]["count"]
         if not count.any():
-            return share(0, 0)
+            return Undefined(NO_ENTRY)
         spread = squares - total**2 / np.maximum(count, 1)
         # What rounding leaves of the squares of a constant is no variance.
         if (spread <= 1e-13 * squares).any():

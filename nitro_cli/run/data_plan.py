@@ -109,7 +109,7 @@ def plan_hooks(settings: Settings, data: DataPlan) -> HookPlan:
 
 
 def _residency(hooks: HookTable, e: Experiment) -> dict[str, str]:
-    found: dict[str, str] = {hook: hooks.call(e, "metrics_residency", hook) for hook in ("metrics", "train_metrics")}
+    found: dict[str, str] = {hook: hooks.residency(e, hook) for hook in ("metrics", "train_metrics")}
     for hook, where in found.items():
         if not isinstance(where, str) or where not in ("host", "device"):
             raise HookError(

@@ -8,4 +8,9 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
+    from .accumulator import TaskAccumulator
+    from .categorical import Categorical
+    from .multilabel import Multilabel
+    from .regression import Regression
+    from .supervised import SupervisedTask
     from .task import TASKS, Task, register_task

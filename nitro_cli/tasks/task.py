@@ -12,8 +12,16 @@ __all__ = ["TASKS", "Task", "register_task"]
 
 _TaskClass = TypeVar("_TaskClass", bound="type[Task]")
 
-TASKS: Catalogue[type[Task]] = Catalogue("task", "nitro.tasks")
-"""The tasks by (id, version): registered by `register_task`, or declared in the entry-point group `nitro.tasks`."""
+TASKS: Catalogue[type[Task]] = Catalogue(
+    "task",
+    "nitro.tasks",
+    shipped={
+        "categorical": "nitro_cli.tasks.categorical:Categorical",
+        "multilabel": "nitro_cli.tasks.multilabel:Multilabel",
+        "regression": "nitro_cli.tasks.regression:Regression",
+    },
+)
+"""The tasks by (id, version): nitro's own, those of `register_task`, and those of the entry points `nitro.tasks`."""
 
 
 class Task(Part):

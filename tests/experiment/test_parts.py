@@ -333,7 +333,7 @@ sys.modules["jax"] = sys.modules["jaxlib"] = None
 sys.path.insert(0, sys.argv[1])
 from nitro_cli.experiment import Experiment, HookTable, device_names
 from nitro_cli.tasks import TASKS, Task
-assert [(e.id, e.version, e.distribution) for e in TASKS.entries()] == [
+assert [(e.id, e.version, e.distribution) for e in TASKS.entries() if e.distribution] == [
     ("soft", 1, "soft-tasks"), ("soft", 2, "soft-tasks")
 ]
 assert "soft_tasks" not in sys.modules
@@ -350,3 +350,13 @@ print(device_names(e), HookTable(e).owner("loss"))
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "('task.smoothing',) task (soft)"
+
+
+def test_a_class_with_two_fields_of_one_family_reads_tables_and_names_in_both():
+    class Outer(Part):
+        first: tuple[Score, ...] = ()
+        second: tuple[Score, ...] = ()
+
+    assert Outer(first=["scaled"], second=[{"kind": "scaled", "size": 3}]) == Outer(
+        first=(Scaled(),), second=(Scaled(size=3),)
+    )

@@ -1,0 +1,76 @@
+"""Metrics of a task over batches, outside of a run."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from nitro_cli.errors import ConfigError
+from nitro_cli.experiment import content_digest
+from nitro_cli.metrics import SplitAccumulator
+
+__all__ = ["TaskAccumulator"]
+
+
+class Accumulated(Protocol):
+    """What is needed of a task: sums of a batch, and values of their totals."""
+
+    def sums(self, outputs: Any, target: Any, *, mask: Any = None, valid: Any = None) -> dict[str, Any]:
+        """The sums of a batch."""
+        ...
+
+    def values(self, combined: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The metrics of the totals, and the reasons of those without a value."""
+        ...
+
+
+class TaskAccumulator:
+    """Metrics of a task over batches; made by `task.accumulator()`.
+
+    Args:
+        task: what the outputs mean, and the metrics.
+
+    Attributes:
+        reasons: why, by the name of each metric that the last `result` had no value of.
+    """
+
+    def __init__(self, task: Accumulated) -> None:
+        self._task = task
+        self._sums = SplitAccumulator("metrics")
+        self.reasons: dict[str, str] = {}
+
+    def update(self, outputs: Any, target: Any, *, mask: Any = None, valid: Any = None) -> None:
+        """Add a batch.
+
+        Args:
+            outputs: what `forward` returned; NumPy's arrays are summed in float64, JAX's on their device.
+            target: the targets.
+            mask: bool[N] or one per entry; what counts.
+            valid: bool[N], False on padding.
+        """
+        self._sums.add(self._task.sums(outputs, target, mask=mask, valid=valid))
+
+    def merge(self, other: TaskAccumulator) -> None:
+        """Add what another one has; it stays as it is.
+
+        Raises:
+            ConfigError: it is of another task, or of other metrics.
+        """
+        if self._declared() != other._declared():
+            raise ConfigError(
+                "accumulators of different declarations cannot be merged",
+                why=f"{self._task!r} and {other._task!r}",
+                fix="make both by `accumulator()` of one task",
+            )
+        self._sums.merge(other._sums)
+
+    def result(self) -> dict[str, Any]:
+        """`count` and every metric of the batches so far; None where one is undefined, as `reasons` says.
+
+        Raises:
+            MetricError: no batch was added.
+        """
+        values, self.reasons = self._task.values(self._sums.result())
+        return values
+
+    def _declared(self) -> str:
+        return content_digest(self._task)
