@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = [
     "CheckpointNotFoundError",
+    "ComponentError",
     "ConfigError",
     "DataError",
     "DivergenceError",
@@ -278,6 +279,10 @@ class MismatchError(IncompatibleError):
 
 class LockedError(IncompatibleError):
     """Another process holds the run."""
+
+
+class ComponentError(IncompatibleError):
+    """The components of a run and those in a checkpoint differ, or one does not take its state back."""
 
 
 class IntegrityError(NitroError):

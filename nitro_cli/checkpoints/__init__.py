@@ -30,6 +30,7 @@ with lazy_names(__name__):
         EpochLoss,
         LoggerFacts,
         RecordedClass,
+        RecordedComponent,
         RecordedField,
         RecordedTotals,
         RecordMeta,

@@ -15,6 +15,7 @@ from nitro_cli.text.documents import Count, Document, Name, Number
 __all__ = [
     "AveragedFrom",
     "RecordMeta",
+    "RecordedComponent",
     "RecordedField",
     "RecordedTotals",
     "ResumeMeta",
@@ -145,6 +146,14 @@ class StopCounters(_RecordPart):
     wait: Count
 
 
+class RecordedComponent(_RecordPart):
+    """The state of a component; an array in it is where it lies among the record's arrays."""
+
+    version: Positive
+    required: bool
+    state: Any
+
+
 class SourceOfWeights(_RecordPart):
     """The weights that decay pulls toward: a checkpoint's path, what to call it, and whether its EMA is meant."""
 
@@ -177,6 +186,7 @@ class RecordMeta(_RecordPart):
         metrics: the epoch's scalars.
         history: the rows so far, as `encode_row` gives them.
         rules: counters of the stop rule and of schedules.
+        components: the states of all other components.
         logger: type and state of the logger.
         anchors, w0: checksums of decay anchors, and where the initial weights came from.
         stop_reason: why the run ended here, if it did.
@@ -214,6 +224,7 @@ class RecordMeta(_RecordPart):
     metrics: dict[Name, float] = Field(default_factory=dict)
     history: Sequence[Annotated[Mapping[str, Any], _As(HistoryRow)]] = Field(default_factory=list)
     rules: RuleStates = Field(default_factory=RuleStates)
+    components: dict[Name, RecordedComponent] = Field(default_factory=dict)
     logger: LoggerFacts | None = None
     anchors: dict[Name, Name] = Field(default_factory=dict)
     w0: SourceOfWeights | None = None

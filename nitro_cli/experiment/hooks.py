@@ -35,6 +35,7 @@ HOOKS = (
     "grad_rule",
     "no_perturb",
     "adaptive_perturb",
+    "components",
     "train_step",
     "setup_optimizers",
     "manual_training",
@@ -174,6 +175,15 @@ class Hooks:
     def manual_training(self) -> bool:
         """Whether a `train_step` is used; asked only where there is one, and by default it is."""
         return True
+
+    def components(self) -> Mapping[str, Any]:
+        """What has a state of its own beside the arrays of training, by name; asked once per handle.
+
+        An object with `state()`, JSON values and arrays, and `load_state(state, version)`. It may have `version = 1`,
+        `required = True` (a resume needs it on both sides) and `check_state(state, version)`, which returns problems
+        and touches nothing. Every checkpoint keeps all, a resume gives them back.
+        """
+        return {}
 
     def checkpoint_filename(self, *, epoch: int, step: int, metric: str | None, score: float | None) -> str:
         """The name of a checkpoint, such as `epoch-0006-step-4500-loss=0.0416831`."""

@@ -6,6 +6,7 @@ from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
     from nitro_cli.run.compiling import Compiler
+    from nitro_cli.run.components import ResumeStatus
     from nitro_cli.run.description import fields_by_kind, versions
     from nitro_cli.run.devices import DeviceReport, setup_devices
     from nitro_cli.run.evaluation import Evaluator

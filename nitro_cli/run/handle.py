@@ -20,6 +20,7 @@ from nitro_cli.metrics import History
 from nitro_cli.programs import Program, TrainState, setup_cache
 from nitro_cli.registry import Resolved, from_preset, relative_source, resolved_of
 from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.components import ResumeStatus
 from nitro_cli.run.device_fields import no_attribute
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.handle_text import facts_html, facts_line, facts_rich, facts_text, handle_facts
@@ -293,6 +294,11 @@ class Nitro:
     def eval_params(self) -> Any:
         """The parameters that evaluation reads: the EMA when there is one, unless `eval_weights` is `raw`."""
         return eval_params(self.plan.experiment, self.train_state)
+
+    @property
+    def resume_status(self) -> ResumeStatus:
+        """How the handle began: from what, where that stood, and which components went on from it."""
+        return self.run_state.rules.began
 
     @property
     def restored(self) -> str | None:

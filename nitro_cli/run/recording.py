@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from nitro_cli.checkpoints import (
@@ -17,6 +18,7 @@ from nitro_cli.checkpoints import (
     EpochLoss,
     LoggerFacts,
     RecordedClass,
+    RecordedComponent,
     RecordedTotals,
     RecordMeta,
     RuleStates,
@@ -87,6 +89,7 @@ class Recorder:
         self._compiler = compiler
         self._config = ""
         self._told = set(compiler.programs)
+        self._began = state.rules.began
         if not isinstance(self.store, FollowedStore):
             self._begin(state)
 
@@ -168,6 +171,7 @@ class Recorder:
             "pid": os.getpid(),
             "versions": versions(),
             "source": source_facts(type(settings.experiment)),
+            "resume": asdict(self._began),
             "report": self._plan.report.as_json(),
             "programs": {name: program_facts(program) for name, program in self._compiler.programs.items()},
             "stop_cause": stop_cause,
@@ -191,18 +195,19 @@ class Recorder:
             score = check_scalar(metrics.get(metric), f"the checkpointer's metric {metric!r}", metrics)
         if own is None and not resume_point and not self._admitted(state, score):
             return False
-        arrays = record_arrays(state.train, plan.settings.derived)
+        components, extra = state.rules.components()
+        arrays = record_arrays(state.train, plan.settings.derived) | extra
         if isinstance(self.store, FollowedStore):
             if own is None:
                 self.store.save(arrays)
             return True
         if own is not None:
-            record = CheckpointRecord(self._meta(state, metrics, stop_reason), arrays)
+            record = CheckpointRecord(self._meta(state, components, metrics, stop_reason), arrays)
             return save_own(own, record, epoch=at.epoch, step=at.step, score=score)
         words: dict[str, Any] = {"epoch": at.epoch, "step": at.step, "metric": metric, "score": score}
         name = plan.settings.hooks.call(state.host_view(), "checkpoint_filename", **words)
         self.store.save(
-            self._meta(state, metrics, stop_reason),
+            self._meta(state, components, metrics, stop_reason),
             arrays,
             epoch=at.epoch,
             step=at.step,
@@ -217,7 +222,13 @@ class Recorder:
         admitted = self.store.admits(state.position.epoch, score, step=state.position.step)
         return admitted if isinstance(self.store, FollowedStore) else bool(main_says(admitted))
 
-    def _meta(self, state: RunState, metrics: Mapping[str, Any], stop_reason: str | None) -> RecordMeta:
+    def _meta(
+        self,
+        state: RunState,
+        components: Mapping[str, RecordedComponent],
+        metrics: Mapping[str, Any],
+        stop_reason: str | None,
+    ) -> RecordMeta:
         plan, settings, at, e = self._plan, self._plan.settings, state.position, self._plan.experiment
         train, totals = self._compiler.programs.get("train"), at.totals
         return RecordMeta(
@@ -250,6 +261,7 @@ class Recorder:
             metrics=flatten_scalars(metrics)[0],
             history=state.history.json_rows(),
             rules=RuleStates(**state.rules.state()),
+            components=dict(components),
             logger=self._logger_facts(),
             anchors=dict(plan.optim.anchor_checksums),
             w0=plan.optim.w0_source,

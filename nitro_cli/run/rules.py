@@ -1,14 +1,17 @@
-"""The live rules of a run: when it stops early, and what its schedules follow."""
+"""The live rules of a run: when it stops early, what its schedules follow, and what else counts along."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from nitro_cli.checkpoints import check_stop_counters
+import numpy as np
+
+from nitro_cli.checkpoints import RecordedComponent, check_stop_counters
 from nitro_cli.errors import warn
 from nitro_cli.experiment import EarlyStopping, Experiment, Monitor, StopRule
 from nitro_cli.optim import Hyper
+from nitro_cli.run.components import ComponentLoads, Components, ResumeStatus
 from nitro_cli.run.restore import Source
 from nitro_cli.run.stopping import EarlyStop
 
@@ -16,23 +19,22 @@ __all__ = ["Rules"]
 
 
 class Rules:
-    """The stop rule and the plateaus of one run, which count its epochs.
+    """The stop rule and the plateaus of one run, which count its epochs, and its other components.
 
     Args:
         e: the experiment.
         monitor: what a rule without a metric of its own goes by.
         hyper: as the run begins.
-        source: the record that a resume goes on from.
+        components: those of the experiment, by name.
 
     Attributes:
         hyper: every traced hyperparameter by step, as the plateaus stand: another object once they took an epoch in.
-
-    Warns:
-        NitroWarning: the stop rule cannot go on from the record.
+        began: how the handle began.
     """
 
-    def __init__(self, e: Experiment, monitor: Monitor | None, hyper: Hyper, source: Source | None) -> None:
+    def __init__(self, e: Experiment, monitor: Monitor | None, hyper: Hyper, components: Mapping[str, Any]) -> None:
         self.hyper = hyper
+        self.began = ResumeStatus("fresh")
         self._stop_rule: StopRule | None = None
         rule = e.early_stop
         if isinstance(rule, EarlyStopping):
@@ -41,8 +43,8 @@ class Rules:
             self._stop_rule = EarlyStop(rule, watched.metric, watched.mode)
         else:
             self._stop_rule = rule
-        if source is not None and source.kind == "resume":
-            self._continue(source)
+        kept = hasattr(self._stop_rule, "state") and hasattr(self._stop_rule, "load_state")
+        self._components = Components({**({"early_stop": _KeptRule(self._stop_rule)} if kept else {}), **components})
 
     @property
     def exhausted(self) -> bool:
@@ -66,17 +68,53 @@ class Rules:
         return self.hyper.plateau_scales()
 
     def state(self) -> dict[str, Any]:
-        """The counters, for the record."""
+        """The counters of the stop rule and the plateaus, for the record."""
         ask = getattr(self._stop_rule, "state", None)
         return {"early_stop": ask() if ask is not None else None, "schedules": self.hyper.state()}
 
-    def _continue(self, source: Source) -> None:
+    def components(self) -> tuple[dict[str, RecordedComponent], dict[str, np.ndarray]]:
+        """The states of all other components for the record, and the arrays in them."""
+        return self._components.recorded(leaving="early_stop")
+
+    def planned(self, source: Source) -> ComponentLoads:
+        """What a resume will give back to the components; nothing is touched.
+
+        Raises:
+            ComponentError: it cannot be given back.
+            IntegrityError: the counters of early stopping in the record are none.
+
+        Warns:
+            NitroWarning: a component goes on from nothing.
+        """
         rule, held = self._stop_rule, source.record.meta.rules.early_stop
-        if rule is None:
-            return
-        if not hasattr(rule, "load_state"):
+        if rule is not None and not hasattr(rule, "load_state"):
             warn(f"the stop rule {type(rule).__name__} has no load_state: its counters start fresh on this resume")
-        elif held is not None:
-            if isinstance(rule, EarlyStop):
-                check_stop_counters(held, source.text)
-            rule.load_state(held)
+        if held is not None and isinstance(rule, EarlyStop):
+            check_stop_counters(held, source.text)
+        return self._components.planned(source)
+
+    def begin(self, source: Source | None, loads: ComponentLoads | None) -> None:
+        """Give the components their states back, and note how the handle began."""
+        if loads is not None:
+            loads.load()
+        plateaus = ("schedules",) if self.hyper.plateaus else ()
+        restored = tuple(loads.states) if loads is not None else ()
+        if loads is not None and source is not None and source.record.meta.rules.schedules:
+            restored = (*restored, *plateaus)
+        fresh = tuple(name for name in (*self._components, *plateaus) if name not in restored)
+        self.began = ResumeStatus.of(source, restored, fresh)
+
+
+class _KeptRule:
+    """The stop rule as a component; a rule of one's own knows no versions."""
+
+    required = False
+
+    def __init__(self, rule: Any) -> None:
+        self._rule = rule
+
+    def state(self) -> Any:
+        return self._rule.state()
+
+    def load_state(self, state: Any, version: int) -> None:
+        self._rule.load_state(state)

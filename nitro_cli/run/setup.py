@@ -26,6 +26,7 @@ from nitro_cli.optim import decay_rows
 from nitro_cli.programs import EvalPlan
 from nitro_cli.registry import Resolved
 from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.components import asked_components
 from nitro_cli.run.data_plan import build_sources, plan_data, plan_hooks
 from nitro_cli.run.deriving import with_derived
 from nitro_cli.run.device_fields import DeviceFields
@@ -93,7 +94,8 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     with Progress.phase("binding schedules"):
         hyper = bind_schedules(settings, data, hooks, model, source, position, total_steps)
     trains = "train" in data.splits
-    rules = Rules(e, settings.monitor, hyper, source if trains else None)
+    rules = Rules(e, settings.monitor, hyper, asked_components(settings.hooks, e) if trains else {})
+    loads = rules.planned(source) if trains and source is not None and source.kind == "resume" else None
     device = DeviceFields(e, rules, placement, arrays)
     with Progress.phase("building the optimizer"):
         optim = (
@@ -107,6 +109,7 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     _report(plan, model.params)
     history = _started_history(settings, source)
     train = initial_train_state(plan, model, start, position, compiler)
+    rules.begin(source, loads)
     return plan, RunState(train, position, device, rules, history)
 
 
