@@ -8,6 +8,7 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
+    from nitro_cli.analysis.applied import applied_scores, check_artefacts
     from nitro_cli.analysis.artefact_file import newest_artefact, save_text
     from nitro_cli.analysis.calibration_methods import CALIBRATORS, CalibrationMethod, FitFailure, register_calibrator
     from nitro_cli.analysis.calibrator import (

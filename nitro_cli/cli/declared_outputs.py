@@ -15,6 +15,7 @@ from nitro_cli.errors import ConfigError
 
 if TYPE_CHECKING:
     from nitro_cli.analysis import PredictionMeta, Probabilities
+    from nitro_cli.run import OutputMeaning
 
 __all__ = ["DeclaredOutputs", "OutputKind", "with_declared_outputs"]
 
@@ -103,6 +104,16 @@ class DeclaredOutputs:
                 fix="declare it: --kind categorical (or bernoulli, continuous), and --target FIELD",
             )
         return spec
+
+    def meaning(self) -> OutputMeaning:
+        """What the outputs mean, and which fields go with them.
+
+        Raises:
+            ConfigError: nothing says it.
+        """
+        from nitro_cli.run import OutputMeaning
+
+        return OutputMeaning(self.needed_spec(), self.logits, self.target_field, self.id_field, self.ignore_index)
 
     def told(self, meta: PredictionMeta) -> PredictionMeta:
         """What a prediction file says of itself, with what was declared."""

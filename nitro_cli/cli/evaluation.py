@@ -75,4 +75,4 @@ def show_metrics(output: Output, target: Target, split: str, metrics: dict[str, 
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, int | float) or getattr(value, "shape", None) == ()
+    return value is None or isinstance(value, int | float) or getattr(value, "shape", None) == ()

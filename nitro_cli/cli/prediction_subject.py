@@ -111,7 +111,7 @@ class RunSubject:
         if self._nitro is None:
             self.declared.needed_spec()
             self._nitro = open_handle(self.output, self.target)
-        return predict_split(self.output, self._nitro, self.target, text, self.declared, self.fields)
+        return predict_split(self._nitro, text, self.declared, self.fields)
 
 
 def open_subject(

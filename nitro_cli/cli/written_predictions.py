@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nitro_cli.cli.declared_outputs import DeclaredOutputs
-from nitro_cli.cli.predicting import PredictedBatch, RowSource, origin_of, predicted_batches
 from nitro_cli.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from nitro_cli.analysis import AbstentionPolicy, Calibrator, Prediction, PredictionOrigin, Probabilities
     from nitro_cli.cli.prediction_files import OutputFile
     from nitro_cli.cli.targets import Target
-    from nitro_cli.run import Nitro
+    from nitro_cli.run import Nitro, PredictedBatch, RowSource
 
 __all__ = ["PredictionWriting"]
 
@@ -68,13 +67,18 @@ class PredictionWriting:
             NonFiniteOutputError: an output has no probability.
             DataError: there is no such output, or one has a name that the file itself uses.
         """
-        from nitro_cli.analysis import PredictionMeta, PredictionOrigin, meta_array
+        from nitro_cli.analysis import PredictionMeta, meta_array
+        from nitro_cli.run import LoadedFrom, predicted_batches, prediction_origin
 
-        spec, samples, known = self.declared.spec(), 0, origin_of(nitro, target, source)
-        for batch in predicted_batches(nitro, source):
-            file.write(self._arrays(batch, spec, samples, PredictionOrigin(**known)))
+        spec, samples = self.declared.spec(), 0
+        loaded = target.checkpoint or nitro.checkpoint_source
+        weights = LoadedFrom(None if loaded is None else str(loaded), target.run)
+        origin = prediction_origin(nitro.plan, nitro.run_state, source, None, weights)
+        for batch in predicted_batches(nitro.plan, nitro.predict, source):
+            file.write(self._arrays(batch, spec, samples, origin))
             samples += len(next(iter(batch.outputs.values())))
-        meta = self.declared.told(PredictionMeta(**known))
+        known = ("experiment", "run", "checkpoint", "model_id", "split", "data")
+        meta = self.declared.told(PredictionMeta(**{name: getattr(origin, name) for name in known}))
         applied = {"calibrator": self.calibrator, "policy": self.policy}
         ids = {name: None if artefact is None else artefact.id for name, artefact in applied.items()}
         file.write({"meta": meta_array(meta.model_copy(update=ids))})

@@ -17,6 +17,8 @@ with lazy_names(__name__):
     from nitro_cli.run.phases import Phase, PhaseName, PhaseState, register_phase_monitor, unregister_phase_monitor
     from nitro_cli.run.plan import Plan
     from nitro_cli.run.position import Position
+    from nitro_cli.run.prediction_rows import PredictedBatch, RowSource, RowsRead, SplitRows, predicted_batches
+    from nitro_cli.run.predictions import LoadedFrom, OutputMeaning, prediction_origin
     from nitro_cli.run.progress import (
         Reporter,
         progress_counter,

@@ -47,13 +47,21 @@ class Evaluator:
         # Setup looked at the outputs already where it had a split to evaluate.
         self._outputs_checked = any(name != "train" for name in plan.splits)
 
-    def evaluate(self, split_name: str, run: RunState, *, stop: StopRequest | None = None) -> dict[str, Any]:
+    def evaluate(
+        self,
+        split_name: str,
+        run: RunState,
+        *,
+        stop: StopRequest | None = None,
+        observe: Callable[[Mapping[str, np.ndarray], Any], object] | None = None,
+    ) -> dict[str, Any]:
         """Metrics of one split.
 
         Args:
             split_name: the split.
             run: what to evaluate.
             stop: in training, the requests to stop; the pass is finished nevertheless, unless its data ends with one.
+            observe: called with each batch on the host and the outputs of its rows.
 
         Raises:
             DataStopped: the data ended with the stop.
@@ -86,6 +94,8 @@ class Evaluator:
                         accumulators.add(*late, view=host_view)
                         Progress.units(1)
                     late = (item.index, item.host, outputs, real, extra)
+                    if observe is not None:
+                        observe(item.host, _sliced(outputs, real))
                 if late is not None:
                     accumulators.add(*late, view=host_view)
                     Progress.units(1)

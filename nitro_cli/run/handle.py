@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
 
+from nitro_cli.analysis import applied_scores, check_artefacts
 from nitro_cli.checkpoints import check_run_dir_name
 from nitro_cli.data import release_splits
 from nitro_cli.distributed import main_first, watched
@@ -26,6 +27,7 @@ from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.handle_text import facts_html, facts_line, facts_rich, facts_text, handle_facts
 from nitro_cli.run.live_source import named_source
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
+from nitro_cli.run.predictions import LoadedFrom, OutputMeaning, SplitPredictions, predictions
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.redefinition import CodeSnapshot
 from nitro_cli.run.rendering import render
@@ -39,6 +41,8 @@ from nitro_cli.run.training import Training
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from nitro_cli.analysis import AbstentionPolicy, Calibrator, Prediction, PredictionStream, Probabilities
 
 __all__ = ["Nitro", "set_exporter", "train"]
 
@@ -389,18 +393,44 @@ class Nitro:
         """Metrics of the `val` split, with the weights in hand."""
         return self.evaluate("val")
 
-    def evaluate(self, split: str = "test") -> dict[str, Any]:
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        calibrator: Calibrator | None = None,
+        policy: AbstentionPolicy | None = None,
+        override: str | None = None,
+        spec: Probabilities | OutputMeaning | None = None,
+    ) -> dict[str, Any]:
         """Metrics of any split that `build_data` returned.
+
+        Args:
+            split: the split.
+            calibrator: adds the scores of its probabilities: `calibrated/nll`, `calibrated/brier`, `calibrated/ece`.
+            policy: adds `coverage` and `selective_risk`.
+            override: a name under which artefacts of another model or other labels are accepted.
+            spec: with either, what the outputs mean and which field is the target.
 
         Raises:
             NotFoundError: no such split; those there are are listed.
+            ConfigError: an artefact was fitted on this split, or nothing says what the outputs mean.
+            MismatchError: an artefact is of other weights or labels; the pass ends with its first batch.
         """
         with self._working():
-            return self._evaluate(split)
+            if calibrator is None and policy is None:
+                return self._evaluate(split)
+            seen = SplitPredictions(
+                self.plan, self.run_state, split, self._meaning(spec), self._weights(),
+                lambda first: check_artefacts(first, calibrator, policy, override),
+            )  # fmt: skip
+            metrics = self._evaluate(split, seen.add)
+            return {**metrics, **applied_scores(seen.whole(), calibrator, policy, override)}
 
-    def _evaluate(self, split: str) -> dict[str, Any]:
+    def _evaluate(
+        self, split: str, observe: Callable[[Mapping[str, Any], Any], object] | None = None
+    ) -> dict[str, Any]:
         self.phases.set(Phase(PhaseName.EVALUATING))
-        metrics = self.evaluator.evaluate(split, self.run_state)
+        metrics = self.evaluator.evaluate(split, self.run_state, observe=observe)
         self.phases.evaluated(metrics)
         self.phases.set(Phase(PhaseName.IDLE))
         return metrics
@@ -413,6 +443,64 @@ class Nitro:
         """
         self._tell_redefined()
         return self.evaluator.predict(data, self.run_state)
+
+    @overload
+    def predictions(
+        self, data: Mapping[str, Any], *, spec: Probabilities | OutputMeaning | None = None, fields: Sequence[str] = ()
+    ) -> Prediction: ...
+    @overload
+    def predictions(
+        self,
+        data: str | Iterable[Mapping[str, Any]],
+        *,
+        spec: Probabilities | OutputMeaning | None = None,
+        fields: Sequence[str] = (),
+    ) -> PredictionStream: ...
+    def predictions(
+        self, data: Any, *, spec: Probabilities | OutputMeaning | None = None, fields: Sequence[str] = ()
+    ) -> Prediction | PredictionStream:
+        """Outputs read as what they mean: probabilities and decisions beside the raw outputs, with ids and targets.
+
+        Args:
+            data: a batch; the name of a split; or an iterable of batches.
+            spec: what the outputs mean; an `OutputMeaning` also names the output, the target's field and the ids'.
+            fields: further fields of the batches that are kept.
+
+        Returns:
+            The prediction of a batch; else a stream of one per batch in order, a context manager that keeps nothing of
+            what it gave.
+
+        Raises:
+            ConfigError: nothing says what the outputs mean.
+            NotFoundError, DataError: there is no such split, field or output.
+            NonFiniteOutputError: an output is NaN or infinite; from the stream, when its batch is asked for.
+        """
+        meaning, one = self._meaning(spec), isinstance(data, Mapping)
+        batches = [data] if one else data
+        stream = predictions(self.plan, self.run_state, self.predict, batches, meaning, self._weights(), fields)
+        if not one:
+            return stream
+        with stream:
+            return next(stream)
+
+    def _meaning(self, spec: Probabilities | OutputMeaning | None) -> OutputMeaning:
+        if isinstance(spec, OutputMeaning):
+            return spec
+        if spec is not None:
+            return OutputMeaning(spec)
+        raise ConfigError(
+            "nothing says what the outputs mean",
+            why="logits of classes, logits of labels and plain values look alike",
+            fix='declare it: spec=Probabilities("categorical")',
+        )
+
+    def _weights(self) -> LoadedFrom:
+        """Which weights the handle holds; those in training are of no checkpoint."""
+        source = self.plan.source
+        if self._training is not None:
+            return LoadedFrom(self._sealed, self.run_id)
+        ref = None if source is None else source.ref
+        return LoadedFrom(self.checkpoint_source, None if ref is None else ref.run)
 
     def render(
         self,

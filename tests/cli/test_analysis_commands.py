@@ -243,6 +243,11 @@ def test_calibrate_abstain_and_predict_agree_from_a_run(sorted_rows, nitro_json,
     again = nitro_json("analyze", "judged.npz", "--calibrator", made["path"], "--policy", chosen["path"])
     assert again["coverage"]["accepted"] == chosen["report"]["accepted"]
     assert again["calibration"]["after"]["nll"] == pytest.approx(made["report"]["after"]["nll"])
+    metrics = nitro_json("evaluate", "--split", "test", *words)["metrics"]
+    assert metrics["calibrated/nll"] == pytest.approx(made["report"]["after"]["nll"])
+    assert metrics["coverage"] * len(test) == pytest.approx(decisions.accepted.sum())
+    assert metrics["selective_risk"] == pytest.approx(decisions.report().risk)
+    assert "acc" in metrics
 
 
 def test_artefacts_of_other_weights_are_refused_before_anything_is_written(sorted_rows, nitro):
@@ -254,6 +259,10 @@ def test_artefacts_of_other_weights_are_refused_before_anything_is_written(sorte
     assert "another model" in result.stderr
     assert not (sorted_rows / "o.npz").exists()
     assert nitro(*words, "--override", "a test").exit_code == 0
+    words = ["evaluate", "--split", "test", "--calibrator", "calibrator.json"]
+    assert nitro(*words, *DECLARED).exit_code == 4
+    assert nitro(*words).exit_code == 2  # nothing says what the outputs mean
+    assert nitro(*words, *DECLARED, "--override", "a test").exit_code == 0
 
 
 def test_a_file_that_is_there_is_kept_without_force(sorted_rows, nitro):

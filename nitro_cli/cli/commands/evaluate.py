@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
 
+from nitro_cli.cli.declared_outputs import DeclaredOutputs, with_declared_outputs
 from nitro_cli.cli.evaluation import open_handle, show_metrics
 from nitro_cli.cli.knob_flags import given, with_knob_flags
 from nitro_cli.cli.options import (
@@ -18,20 +21,27 @@ from nitro_cli.cli.options import (
     WeightsOption,
 )
 from nitro_cli.cli.output import Output
+from nitro_cli.cli.prediction_options import CalibratorChoice, OverrideName, PolicyChoice
+from nitro_cli.cli.prediction_subject import analysis_folder, load_calibrator, load_policy
 from nitro_cli.cli.render.reporter import progress_shown
-from nitro_cli.cli.targets import Overrides, resolve_target
-from nitro_cli.errors import ExitCode, NotFoundError, nearest
+from nitro_cli.cli.targets import Overrides, Target, resolve_target
+from nitro_cli.errors import ConfigError, ExitCode, NotFoundError, nearest
 
 __all__ = ["EVALUATION_KNOBS", "evaluate_split", "run"]
 
 EVALUATION_KNOBS = ("eval_weights", "eval_loss", "n_devs")
 
 
+@with_declared_outputs
 @with_knob_flags(EVALUATION_KNOBS)
 def run(
     output: Output,
+    declared: DeclaredOutputs,
     target: OptionalTarget = None,
     split: SplitOption = "test",
+    calibrator: CalibratorChoice = None,
+    policy: PolicyChoice = None,
+    override: OverrideName = None,
     checkpoint: CheckpointChoice = None,
     run_id: RunChoice = None,
     preset: Preset = None,
@@ -41,9 +51,49 @@ def run(
     experiment: ExperimentCode = None,
     **knobs: object,
 ) -> int:
-    """Metrics of a split, with a run's best checkpoint or the weights named."""
+    """Metrics of a split, with a run's best checkpoint or the weights named.
+
+    A calibrator adds the scores of its probabilities, a policy how many rows it accepts at which risk.
+    """
     overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
-    return evaluate_split(output, target, overrides, split, weights=weights, run_id=run_id, checkpoint=checkpoint)
+    applied = AppliedArtefacts(declared, calibrator, policy, override)
+    return evaluate_split(
+        output, target, overrides, split, weights=weights, run_id=run_id, checkpoint=checkpoint, applied=applied
+    )
+
+
+@dataclass(frozen=True)
+class AppliedArtefacts:
+    """What the command line says of a calibrator and a policy.
+
+    Args:
+        declared: what the outputs mean.
+        calibrator, policy: their paths, or `latest` of the run.
+        override: a name under which those of another model or other labels are accepted.
+    """
+
+    declared: DeclaredOutputs
+    calibrator: str | None = None
+    policy: str | None = None
+    override: str | None = None
+
+    def words(self, target: Target) -> dict[str, Any]:
+        """The words of `Nitro.evaluate` for a target; none where neither artefact is named.
+
+        Raises:
+            ConfigError: nothing says what the outputs mean, or which field is the target.
+        """
+        if self.calibrator is None and self.policy is None:
+            return {}
+        meaning, folder = self.declared.meaning(), analysis_folder(target)
+        if meaning.target is None:
+            raise ConfigError("nothing says what was to be predicted", fix="name the field of the batches: --target F")
+        return {
+            "calibrator": load_calibrator(self.calibrator, folder),
+            "policy": load_policy(self.policy, folder),
+            "override": self.override,
+            "spec": meaning,
+        }
 
 
 def evaluate_split(
@@ -55,13 +105,15 @@ def evaluate_split(
     weights: str | None,
     run_id: str | None,
     checkpoint: str | None,
+    applied: AppliedArtefacts | None = None,
 ) -> int:
     """Evaluate one split of a target and show the metrics."""
     with progress_shown(output):
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
+        words = {} if applied is None else applied.words(found)
         nitro = open_handle(output, found)
         _check_split(split, nitro.plan.splits)
-        metrics = nitro.evaluate(split)
+        metrics = nitro.evaluate(split, **words)
     source = nitro.plan.source
     loaded = source.path if found.checkpoint is not None and source is not None else None
     if loaded is not None and found.checkpoint is not None and loaded.name != found.checkpoint.name:

@@ -23,7 +23,7 @@ from nitro_cli.cli.options import (
     WeightsOption,
 )
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.predicting import InputRows, RowSource, SplitRows
+from nitro_cli.cli.predicting import InputRows
 from nitro_cli.cli.prediction_options import CalibratorChoice, OverrideName, PolicyChoice
 from nitro_cli.cli.prediction_subject import analysis_folder, load_calibrator, load_policy
 from nitro_cli.cli.render.reporter import progress_shown
@@ -34,6 +34,7 @@ from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.cli.prediction_files import InputFields
+    from nitro_cli.run import RowSource
 
 __all__ = ["run"]
 
@@ -105,7 +106,9 @@ def run(
                     samples = writing.write(file, nitro, found, rows)
             else:
                 assert split is not None
-                rows = SplitRows(output, nitro, split, writing.kept, declared.id_field)
+                from nitro_cli.run import SplitRows
+
+                rows = SplitRows(nitro.plan, split, writing.kept, declared.id_field)
                 samples = writing.write(file, nitro, found, rows)
     if output.json:
         output.document(
