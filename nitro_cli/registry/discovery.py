@@ -14,9 +14,9 @@ from typing import Any
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, nearest
 from nitro_cli.registry.importing import LOCAL_FOLDER, find_module_file, import_path_of, load_class, split_import_path
 from nitro_cli.registry.local_classes import LocalClass, find_local_classes
-from nitro_cli.registry.plugins import Plugin, find_plugins
+from nitro_cli.registry.plugins import ENTRY_POINT_GROUP, Plugin, find_plugins
 from nitro_cli.registry.toml_text import read_toml
-from nitro_cli.text import normalized, user_path
+from nitro_cli.text import declared_entries, normalized, user_path
 
 __all__ = [
     "ExperimentRef",
@@ -25,6 +25,7 @@ __all__ = [
     "list_experiments",
     "module_below",
     "offered",
+    "offered_as",
     "ref_of",
 ]
 
@@ -159,6 +160,20 @@ def offered(cwd: Path, env: Mapping[str, str] = os.environ) -> tuple[list[Experi
     """The experiments of the working directory, and those of the plugins beside them."""
     local, plugins, _ = _found(cwd, env)
     return local, plugins
+
+
+def offered_as(cls: type[Any], cwd: Path, env: Mapping[str, str] = os.environ) -> ExperimentRef | None:
+    """What an imported class is offered as in a working directory; None where it is not."""
+    own = import_path_of(cls)
+    source, _, is_file = split_import_path(own)
+    if is_file:
+        possible = Path(source).is_relative_to(cwd.absolute() / LOCAL_FOLDER)
+    else:
+        possible = any(entry.import_path == own for entry in declared_entries(ENTRY_POINT_GROUP, env))
+    if not possible:  # parsing what the directory holds takes longer
+        return None
+    local, plugins = offered(cwd, env)
+    return next((ref for ref in (*local, *plugins) if ref.import_path == own), None)
 
 
 def distribution_of(ref: ExperimentRef, cwd: Path) -> str | None:

@@ -17,7 +17,15 @@ from typing import Any
 
 from nitro_cli.errors import ConfigError, ExperimentNotFoundError, NitroWarning, nearest, warn
 from nitro_cli.registry.artefact_places import artefact_around
-from nitro_cli.registry.discovery import ExperimentRef, distribution_of, find_experiment, module_below, offered, ref_of
+from nitro_cli.registry.discovery import (
+    ExperimentRef,
+    distribution_of,
+    find_experiment,
+    module_below,
+    offered,
+    offered_as,
+    ref_of,
+)
 from nitro_cli.registry.importing import (
     LOCAL_FOLDER,
     LOCAL_PREFIX,
@@ -63,9 +71,7 @@ def experiment_table(cls: type[Any], *, exported: bool) -> dict[str, str]:
         cls: the experiment's class.
         exported: whether the table leaves the run, so that it may only name what a registry offers.
     """
-    local, plugins = offered(Path.cwd())
-    own = import_path_of(cls)
-    ref = next((ref for ref in (*local, *plugins) if ref.import_path == own), None)
+    own, ref = import_path_of(cls), offered_as(cls, Path.cwd())
     table = {"name": cls.__name__ if ref is None else ref.name}
     owner = None if ref is None else distribution_of(ref, Path.cwd())
     if owner is not None:
