@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +14,11 @@ from hypothesis import HealthCheck, settings
 # Machines are shared and noisy: how long an example takes, or takes to be made, says nothing about the code.
 settings.register_profile("nitro", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nitro")
+
+# In memory where there is room: a run syncs its records to the disk, which in thousands of runs takes minutes.
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="module", autouse=True)

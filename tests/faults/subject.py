@@ -7,13 +7,13 @@ from typing import Any
 from nitro_cli import EMA, Checkpointer, EarlyStopping
 from nitro_cli.experiment import Best, Last
 from nitro_cli.optim import Plateau, cosine
-from tests.tiny import Tiny
+from tests.tiny import Quick
 
 __all__ = ["Subject"]
 
 
-class Subject(Tiny):
-    """Dropout, layer state, an average, early stopping, a plateau, resume points: all that a resume may get wrong."""
+class Subject(Quick):
+    """Dropout, layer state, momentum, an average, early stopping, a plateau: all that a resume may get wrong."""
 
     samples = 40
     max_epochs = 2
@@ -25,7 +25,7 @@ class Subject(Tiny):
     """The first epoch whose metric is NaN; 0 for none."""
 
     def schedules(self) -> Any:
-        return {"learning_rate": Plateau(cosine(3e-2), factor=0.5, patience=0)}
+        return {"learning_rate": Plateau(cosine(0.1), factor=0.5, patience=0)}
 
     def finalize_metrics(self, acc: dict[str, Any], split: str) -> dict[str, Any]:
         type(self).validations += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import warnings
 from pathlib import Path
@@ -19,6 +18,7 @@ from nitro_cli.errors import IncompatibleError, NitroWarning
 from tests.faults.outcome import assert_equal, outcome
 from tests.faults.subject import Subject
 from tests.faults.test_kill_matrix import ROOT
+from tests.tiny import Light
 
 
 def bits(tree: Any) -> list[bytes]:
@@ -41,12 +41,6 @@ def handle(root: Path, e: Subject | None = None, **words: Any) -> Nitro:
     return Nitro(e if e is not None else Subject(), run_dir=str(root), **words)
 
 
-def test_a_resume_under_another_graphconst_value_is_refused_with_both_values(root: Path) -> None:
-    with pytest.raises(IncompatibleError, match="GraphConst") as caught:
-        handle(root, Subject(width=16), resume="auto")
-    assert "width: 16 here, 8 in the checkpoint" in (caught.value.why or "")
-
-
 class Deeper(Subject):
     def build_model(self, rng: Any) -> Any:
         network, params, state = super().build_model(rng)
@@ -67,14 +61,14 @@ def test_another_parameter_tree_is_refused_naming_the_leaves_with_both_shapes(ro
     assert "params/extra: float32[2] here, not in the checkpoint" in why
 
 
-class Momentum(Subject):
+class Adaptive(Subject):
     def optimizer(self, group: Any = None) -> Any:
-        return functools.partial(optax.sgd, momentum=0.9)
+        return optax.adam
 
 
 def test_another_optimizer_layout_is_refused_naming_a_leaf(root: Path) -> None:
     with pytest.raises(IncompatibleError, match="optimizer state") as caught:
-        handle(root, Momentum(), resume="auto")
+        handle(root, Adaptive(), resume="auto")
     assert "opt/" in (caught.value.why or "")
 
 
@@ -90,11 +84,23 @@ class Anchored(Subject):
         return "w0"
 
 
+class Pulled(Light):
+    weight_decay = 0.1
+    start: float = 0.0
+
+    def build_model(self, rng: Any) -> Any:
+        network, params, state = super().build_model(rng)
+        return network, jax.tree.map(lambda leaf: leaf + self.start, params), state
+
+    def decay_anchor(self, group: str) -> Any:
+        return "w0"
+
+
 def test_another_anchor_is_refused_naming_the_group(tmp_path: Path) -> None:
-    handle(tmp_path, Anchored(), max_epochs=1).train()
-    handle(tmp_path, Anchored(), resume="auto", max_epochs=2)
-    with pytest.raises(IncompatibleError, match="anchor of group default"):
-        handle(tmp_path, Anchored(start=1e-3), resume="auto", max_epochs=2)
+    Nitro(Pulled(run_dir=tmp_path)).train()
+    Nitro(Pulled(run_dir=tmp_path), resume="auto", max_epochs=2)
+    with pytest.raises(IncompatibleError, match="decay anchor of group default"):
+        Nitro(Pulled(run_dir=tmp_path, start=1e-3), resume="auto", max_epochs=2)
 
 
 def test_the_seed_is_the_records_with_a_warning(root: Path, uninterrupted: Path) -> None:

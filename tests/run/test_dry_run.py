@@ -28,10 +28,10 @@ from nitro_cli import (
 )
 from nitro_cli.errors import ConfigError, MetricError
 from nitro_cli.tracking import TensorBoardLogger
-from tests.tiny import CLASSES, FEATURES, Light, Tiny, linear
+from tests.tiny import CLASSES, FEATURES, Light, linear
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NITRO_CACHE_DIR", "off")
     cache_reset()
@@ -98,6 +98,7 @@ def test_the_flops_of_a_step_are_those_of_its_products() -> None:
     assert [use.name for use in found.programs] == ["init", "train"]
 
 
+@pytest.mark.usefixtures("_nothing_cached")
 @pytest.mark.parametrize("kind", [Light, Streamed, Looping])
 def test_training_compiles_nothing_after_it(tmp_path: Path, kind: type[Light]) -> None:
     found = dry_run(kind(run_dir=tmp_path))
@@ -110,6 +111,7 @@ def test_training_compiles_nothing_after_it(tmp_path: Path, kind: type[Light]) -
     assert after == dict.fromkeys(needed, 0) | short
 
 
+@pytest.mark.usefixtures("_nothing_cached")
 def test_a_second_one_takes_every_program_from_this_process() -> None:
     dry_run(Light())
     again = dry_run(Light(learning_rate=0.5, seed=3))
@@ -206,7 +208,7 @@ def test_an_error_in_a_hook_passes_unchanged() -> None:
         dry_run(Wrong())
 
 
-class Partial(Tiny):
+class Partial(Light):
     """`finalize_metrics` that makes nothing of a single batch."""
 
     def metrics(self, outputs: Any, *, y: Any) -> dict[str, Any]:
@@ -220,9 +222,9 @@ class Partial(Tiny):
 
 def test_validation_is_tried_on_one_batch(tmp_path: Path) -> None:
     with pytest.raises(MetricError, match=r"'accuracy'"):
-        dry_run(Tiny(), monitor=("accuracy", "max"), run_dir=tmp_path)
+        dry_run(Light(), monitor=("accuracy", "max"), run_dir=tmp_path)
     with pytest.raises(MetricError, match=r"'loss'"):
-        dry_run(Tiny(), checkpointer=Checkpointer(metric="loss", mode="min"), run_dir=tmp_path)
+        dry_run(Light(), checkpointer=Checkpointer(metric="loss", mode="min"), run_dir=tmp_path)
 
 
 def test_a_metric_that_needs_the_whole_split_may_wait_for_it(tmp_path: Path) -> None:

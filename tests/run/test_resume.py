@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nitro_cli import (
@@ -268,24 +267,3 @@ def test_auto_starts_fresh_where_there_is_nothing(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="starting fresh"):
         handle = Nitro(Everything(), data=fed(None), run_dir=tmp_path, resume="auto")
     assert (handle.step, handle.epoch, handle.checkpoint_source) == (0, 0, None)
-
-
-def test_a_decay_anchor_that_is_another_is_refused(tmp_path: Path) -> None:
-    class Anchored(Everything):
-        def decay_anchor(self, group: str) -> str:
-            return "w0"
-
-        def build_model(self, rng: Any) -> Any:
-            model, params, state = super().build_model(rng)
-            return model, {**params, "head": {**params["head"], "bias": params["head"]["bias"] + Anchored.shift}}, state
-
-        def no_decay(self, path: Any, leaf: Any) -> bool:
-            return False
-
-    Anchored.shift = np.float32(0.0)
-    first = Nitro(Anchored(), data=fed(None), run_dir=tmp_path)
-    stop_after(first, 1)
-    first.train()
-    Anchored.shift = np.float32(0.5)
-    with pytest.raises(IncompatibleError, match="decay anchor"):
-        Nitro(Anchored(), data=fed(None), run_dir=tmp_path, resume="auto")

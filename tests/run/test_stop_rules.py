@@ -16,6 +16,7 @@ import pytest
 from nitro_cli import EMA, Checkpointer, EarlyStopping, Nitro, checkpoint_info, read_manifest
 from nitro_cli.errors import ConfigError, IncompatibleError, MetricError
 from nitro_cli.experiment import parse_selector
+from nitro_cli.run.stopping import EarlyStop
 from tests.tiny import Light, stop_after
 
 
@@ -56,7 +57,15 @@ SERIES = {
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_patience_counts_epochs_without_a_gain_beyond_min_delta(name: str, tmp_path: Path) -> None:
+def test_patience_counts_epochs_without_a_gain_beyond_min_delta(name: str) -> None:
+    values, mode, last = SERIES[name]
+    rule = EarlyStop(EarlyStopping(patience=2, min_delta=0.125), "score", mode)
+    epochs = enumerate([*values, *[values[-1]] * 8], 1)
+    assert next(epoch for epoch, value in epochs if rule.should_stop(epoch, {"score": value})) == last
+
+
+@pytest.mark.parametrize("name", ["lower is better", "an infinite epoch is bad too"])
+def test_a_run_ends_where_patience_does_and_tells_of_bad_epochs(name: str, tmp_path: Path) -> None:
     values, mode, last = SERIES[name]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
