@@ -19,6 +19,7 @@ from nitro_cli import Nitro, NitroError, set_progress_reporter, setup_distribute
 from nitro_cli.distributed import host_array, in_pieces, is_main
 from nitro_cli.run import PhaseName, flatten
 from tests.process_data import Augmented, Disagreeing, OwnPart, Shelf, Wide, carry_digest
+from tests.run.masked import Masked, off_by, rows
 from tests.tiny import Quick
 
 ROOT, COORDINATOR, PROCESSES, INDEX = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -87,6 +88,12 @@ def stopped_by_the_last() -> dict[str, Any]:
     return facts(nitro.train(), "stopped")
 
 
+def of_terms(parts: int) -> float:
+    """How far off a step of masked micro-batches is."""
+    e = Masked(rows=24, batch_size=24 // parts, accum=parts, run_dir=ROOT / f"terms{parts}")
+    return off_by(Nitro(e).train(), rows(24))
+
+
 def refusal(kind: type) -> str:
     try:
         Nitro(kind())
@@ -108,6 +115,7 @@ if __name__ == "__main__":
         "augmented": trained("augmented", Augmented, max_epochs=1),
         "own store": kept_on_a_shelf("own store", max_epochs=1),
         "own store again": kept_on_a_shelf("own store again", ("latest", "latest"), max_epochs=2),
+        "terms": {parts: of_terms(parts) for parts in (1, 3)},
         "stopped": stopped_by_the_last(),
         "resumed": resumed("one", Quick, "resumed"),
     }

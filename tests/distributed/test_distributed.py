@@ -99,6 +99,11 @@ def _difference(folder: Path, name: str, nitro: Nitro) -> float:
 
 
 @slow
+def test_a_loss_of_terms_is_that_of_the_batch_that_the_processes_share(pair: tuple[Path, list[dict[str, Any]]]) -> None:
+    assert all(max(found["terms"].values()) < 1e-6 for found in pair[1])
+
+
+@slow
 @pytest.mark.parametrize(
     "name",
     [

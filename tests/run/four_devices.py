@@ -25,6 +25,7 @@ from nitro_cli.checkpoints.record import prepare_record
 from nitro_cli.checkpoints.shared_record import begin_shared, commit_shared
 from nitro_cli.cli.app import main
 from nitro_cli.run.snapshot import own_pieces
+from tests.run.masked import Masked, off_by, rows
 from tests.tiny import Quick, points
 
 ROOT = Path(sys.argv[1])
@@ -129,6 +130,15 @@ def other_steps() -> dict[str, Any]:
     for name, kind, words in (("accum", Quick, {"accum": 2}), ("manual", Manual, {})):
         one, four = (trained(f"{name}{n}", kind, n_devs=n, max_epochs=1, **words) for n in (1, 4))
         found[name] = difference(one.params, four.params)
+    return found
+
+
+def terms() -> dict[str, float]:
+    """How far off a step of masked micro-batches is, by their number and that of the devices."""
+    found = {}
+    for count, parts in ((1, 6), (2, 1), (2, 3), (4, 1), (4, 2), (4, 3), (4, 6)):
+        e = Masked(rows=24, batch_size=24 // parts, accum=parts, n_devs=count, run_dir=ROOT / f"terms{count}{parts}")
+        found[f"{count} {parts}"] = off_by(Nitro(e).train(), rows(24))
     return found
 
 
@@ -239,6 +249,6 @@ def pinned() -> dict[str, Any]:
 
 if __name__ == "__main__":
     set_progress_reporter(None)
-    scenarios = (replicated, without_data, other_steps, resumed, fsdp, pieces, refused, pinned)
+    scenarios = (replicated, without_data, other_steps, terms, resumed, fsdp, pieces, refused, pinned)
     chosen = [s for s in scenarios if len(sys.argv) < 3 or s.__name__ in sys.argv[2:]]
     print("\n" + json.dumps({scenario.__name__: scenario() for scenario in chosen}, default=float))

@@ -35,7 +35,7 @@ def network(params: Any, state: Any, x: jax.Array, *, train: bool, key: Any) -> 
 
 
 class Masked(Experiment):
-    """A squared error over the valid entries, and an absolute one over some rows, weighed by a Device field."""
+    """A squared error over valid entries, and an absolute one over some rows, weighed by a Device field."""
 
     alpha: Device[float] = ALPHA
     rows: int = 6
@@ -94,3 +94,13 @@ def by_hand(data: dict[str, np.ndarray], w: Any = (0.3, -0.2, 0.5), b: float = 0
         "w": np.einsum("nk,nkf->f", d, x),
         "b": d.sum(),
     }
+
+
+def off_by(nitro: Any, data: dict[str, np.ndarray]) -> float:
+    """How far the gradient of a run of one step is from that of the whole batch, relative to its largest entry."""
+    wanted, found = by_hand(data), {"w": np.float32([0.3, -0.2, 0.5]), "b": np.float32(0.1)}
+    wrong = 0.0
+    for name, start in found.items():
+        gradient = (start.astype(np.float64) - np.asarray(nitro.params[name], np.float64)) / RATE
+        wrong = max(wrong, float(np.max(np.abs(gradient - wanted[name])) / np.max(np.abs(wanted[name]))))
+    return max(wrong, abs(nitro.history[-1]["train_loss"] / wanted["loss"] - 1))

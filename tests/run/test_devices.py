@@ -79,6 +79,11 @@ def test_accumulation_and_manual_steps_agree_with_one_device(found, kind):
     assert found["other_steps"][kind] < TOLERANCE
 
 
+def test_a_loss_of_terms_is_that_of_the_whole_batch_on_any_devices_in_any_micro_batches(found):
+    assert len(found["terms"]) == 7
+    assert max(found["terms"].values()) < 1e-6
+
+
 @pytest.mark.parametrize("way", ["4 to 1", "1 to 4", "4 to 4"])
 def test_a_run_resumes_on_another_number_of_devices(found, way):
     difference, bitwise, step, whole = found["resumed"][way]
