@@ -67,9 +67,10 @@ def show_metrics(output: Output, target: Target, split: str, metrics: dict[str, 
         return
     from nitro_cli.cli.render.tables import number, table
 
-    scalars = [[name, number(value, 6)] for name, value in metrics.items() if _is_scalar(value)]
+    shown = {name: value for name, value in metrics.items() if _is_scalar(value)}
+    scalars = [[name, "-" if value is None else number(value, 6)] for name, value in shown.items()]
     output.show(table([f"{split} metric", "value"], scalars, right=(1,)))
-    others = [name for name, value in metrics.items() if not _is_scalar(value)]
+    others = [name for name in metrics if name not in shown]
     if others:
         output.note(f"not tabulated: {', '.join(others)}; --json has them")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from nitro_cli.data.device_values import check_device_values
 from nitro_cli.errors import DataError
+from nitro_cli.experiment import BatchProblem
 
 __all__ = ["BatchCheck", "FieldSpec", "batch_length", "check_device_fields", "field_specs", "pad_batch"]
 
@@ -119,6 +120,25 @@ def check_device_fields(where: str, fields: Mapping[str, FieldSpec], device_fiel
             )
 
 
+OwnCheck = Callable[[Mapping[str, np.ndarray]], BatchProblem | None]
+"""What an experiment has to say against a batch."""
+
+
+def refuse_problem(where: str, problem: BatchProblem | None) -> None:
+    """Raise what an experiment has to say against a batch.
+
+    Args:
+        where: split and batch.
+        problem: what it says; None is nothing.
+
+    Raises:
+        DataError: there is something.
+    """
+    if problem is not None:
+        row = "" if problem.row is None else f", row {problem.row}"
+        raise DataError(problem.what, where=f"{where}{row}", why=problem.why, fix=problem.fix)
+
+
 @dataclass(frozen=True)
 class BatchCheck:
     """Checks each batch of a stream against what setup saw; called by producers, on any thread.
@@ -130,6 +150,7 @@ class BatchCheck:
         device_fields: fields that some traced hook declares.
         exact: whether a batch shorter than `batch_size` is refused, as in training.
         narrowed: the fields that have fewer bits on the device, with the dtype they have there.
+        own: the experiment's own check, or None.
     """
 
     split: str
@@ -138,6 +159,7 @@ class BatchCheck:
     device_fields: frozenset[str] = frozenset()
     exact: bool = False
     narrowed: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    own: OwnCheck | None = None
 
     def __call__(self, index: int, batch: Any) -> None:
         """Check one batch.
@@ -169,6 +191,8 @@ class BatchCheck:
             self._check_length(index, length, where)
         if self.narrowed:
             check_device_values(where, batch, self.narrowed)
+        if self.own is not None:
+            refuse_problem(where, self.own(batch))
 
     def _check_length(self, index: int, length: int, where: str) -> None:
         if length > self.batch_size:

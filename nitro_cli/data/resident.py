@@ -55,10 +55,14 @@ class ResidentArrays:
             at = first_lost(array, dtype)
             if at is None:
                 continue
-            batches = np.argwhere(self.indices(epoch, seed) == at[0])
-            place = f"batch {batches[0][0]} of epoch {epoch}" if len(batches) else f"in no batch of epoch {epoch}"
-            where = f"split `{split}`, {place}, row {at[0]} of the arrays, field `{name}`"
+            where = f"{self.place(split, at[0], epoch=epoch, seed=seed)}, field `{name}`"
             raise value_error(where, name, array[at], array.dtype, dtype)
+
+    def place(self, split: str, row: int, *, epoch: int, seed: int) -> str:
+        """Where a row of the arrays is met: the split, the batch of an epoch, and the row; arguments as above."""
+        batches = np.argwhere(self.indices(epoch, seed) == row)
+        batch = f"batch {batches[0][0]} of epoch {epoch}" if len(batches) else f"in no batch of epoch {epoch}"
+        return f"split `{split}`, {batch}, row {row} of the arrays"
 
     def indices(self, epoch: int, seed: int) -> np.ndarray:
         """Return the samples of each batch of an epoch, as the streamed split would gather them.

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from nitro_cli.data.arrays import ArrayBatches
-from nitro_cli.data.batches import BatchCheck, FieldSpec, check_device_fields
+from nitro_cli.data.batches import BatchCheck, FieldSpec, OwnCheck, check_device_fields, refuse_problem
 from nitro_cli.data.device_values import check_device_values, narrowed_fields
 from nitro_cli.data.dist import Dist
 from nitro_cli.data.first_batch import first_batch
@@ -78,6 +78,7 @@ class Split:
     _rows: int | None = field(default=None, repr=False)
     recognisable: bool = True
     apart: bool = False
+    _own_check: OwnCheck | None = field(default=None, repr=False)
 
     @cached_property
     def identity(self) -> SplitIdentity:
@@ -203,6 +204,28 @@ class Split:
         if self.resident is not None:
             self.resident.check_values(self.name, narrowed, epoch=int(self.train), seed=seed)
 
+    def checked_by(self, check: OwnCheck, seed: int) -> Split:
+        """The same split, each batch of which the producers give to a check.
+
+        The first batch is given to it now; and so are arrays that stay on the device, whose batches are not looked at
+        again.
+
+        Args:
+            check: what the experiment has to say against a batch.
+            seed: seed of the run, by which the batch of a resident row is named.
+
+        Raises:
+            DataError: it has something to say; split, batch and row are named.
+        """
+        refuse_problem(f"split `{self.name}`, batch 0", check(self.example))
+        if self.resident is None:
+            return replace(self, _own_check=check)
+        found = check(self.resident.arrays)
+        if found is not None:
+            place = self.resident.place(self.name, found.row or 0, epoch=int(self.train), seed=seed)
+            refuse_problem(place, replace(found, row=None))
+        return self
+
     def _dtypes(self) -> dict[str, Any]:
         return {name: spec.dtype for name, spec in self.fields.items()}
 
@@ -243,7 +266,8 @@ class Split:
         self.check_device_fields(device_fields)
         rows = self.batch_size if self._rows is None else self._rows
         narrowed = narrowed_fields(self._dtypes(), device_fields)
-        check = BatchCheck(self.name, self.fields, rows, frozenset(device_fields), self.train, narrowed)
+        own = self._own_check
+        check = BatchCheck(self.name, self.fields, rows, frozenset(device_fields), self.train, narrowed, own)
         plan = StreamPlan(self.name, self._reader, epoch, seed, start, state, check, prepare)
         how = self.prefetch
         if how.path == "inline":

@@ -25,6 +25,7 @@ HOOKS = (
     "metrics",
     "finalize_metrics",
     "metrics_residency",
+    "check_batch",
     "optimizer",
     "param_group",
     "group_learning_rate",
@@ -97,6 +98,7 @@ class Hooks:
         loss: ClassVar[Callable[..., Any]]
         train_metrics: ClassVar[Callable[..., Any]]
         metrics: ClassVar[Callable[..., Any]]
+        check_batch: ClassVar[Callable[..., Any]]
         train_step: ClassVar[Callable[..., Any]]
         setup_optimizers: ClassVar[Callable[..., Any]]
         visualize: ClassVar[Callable[..., Any]]

@@ -16,6 +16,7 @@ _POSITIONAL: dict[str, tuple[str, ...]] = {
     "loss": ("outputs",),
     "metrics": ("outputs",),
     "train_metrics": ("outputs",),
+    "check_batch": ("outputs",),
     "visualize": ("outputs",),
     "train_step": ("model", "params", "opt_state", "state"),
 }

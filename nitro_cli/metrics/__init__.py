@@ -27,7 +27,6 @@ with lazy_names(__name__):
         METRICS,
         EntryMean,
         Metric,
-        Undefined,
         kept_entries,
         register_metric,
         with_classes,
@@ -39,4 +38,5 @@ with lazy_names(__name__):
     from nitro_cli.metrics.rows import decode_row, encode_row
     from nitro_cli.metrics.thinning import thin_rows
     from nitro_cli.metrics.totals import library_of
+    from nitro_cli.metrics.undefined import Undefined
     from nitro_cli.metrics.values import MODES, Concat, Max, Mean, Min, Sum

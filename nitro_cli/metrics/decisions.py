@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, Undefined, register_metric
+from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, register_metric
 from nitro_cli.metrics.totals import class_counts, library_of
+from nitro_cli.metrics.undefined import Undefined
 
 __all__ = [
     "F1",

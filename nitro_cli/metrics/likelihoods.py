@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, Undefined, register_metric
+from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, register_metric
 from nitro_cli.metrics.totals import library_of, precise_total
+from nitro_cli.metrics.undefined import Undefined
 
 __all__ = ["EPSILON", "Brier", "Ece", "Nll", "bin_gaps", "bin_places"]
 

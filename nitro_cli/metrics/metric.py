@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import Part
+from nitro_cli.metrics.undefined import Undefined
 from nitro_cli.metrics.values import Max, Min, Sum
 from nitro_cli.text import Catalogue
 
-__all__ = ["METRICS", "NO_ENTRY", "EntryMean", "Metric", "Undefined", "kept_entries", "register_metric", "with_classes"]
+__all__ = ["METRICS", "NO_ENTRY", "EntryMean", "Metric", "kept_entries", "register_metric", "with_classes"]
 
 _MetricClass = TypeVar("_MetricClass", bound="type[Metric]")
 
@@ -51,29 +51,6 @@ _KINDS = {
     "decoded": ("categorical", "bernoulli"),
     "probabilities": ("categorical", "bernoulli"),
 }
-
-
-@dataclass(frozen=True)
-class Undefined:
-    """What a metric gives where it has no value.
-
-    Args:
-        reason: why, in words.
-        instead: what a run that has to go on takes in its place; None where nothing can stand there.
-        classes: the classes or labels that it is undefined for, by number.
-    """
-
-    reason: str
-    instead: float | None = None
-    classes: tuple[int, ...] = ()
-
-    def told(self, names: Sequence[str] = ()) -> str:
-        """The reason, with the classes by their names where there are some."""
-        if not self.classes:
-            return self.reason
-        shown = ", ".join(names[place] if names else str(place) for place in self.classes[:3])
-        more = f" and {len(self.classes) - 3} more" if len(self.classes) > 3 else ""
-        return f"undefined for {shown}{more}: {self.reason}"
 
 
 class Metric(Part):

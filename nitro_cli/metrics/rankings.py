@@ -10,8 +10,9 @@ from pydantic import Field
 
 from nitro_cli.metrics.decisions import SOFT
 from nitro_cli.metrics.likelihoods import bin_places
-from nitro_cli.metrics.metric import Metric, Undefined, register_metric
+from nitro_cli.metrics.metric import Metric, register_metric
 from nitro_cli.metrics.ranking_curves import ThresholdCurve, auroc_of, average_precision_of, threshold_curve
+from nitro_cli.metrics.undefined import Undefined
 
 __all__ = ["Auroc", "AveragePrecision"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nitro_cli.errors import MetricError
+from nitro_cli.errors import MetricError, warn
+from nitro_cli.metrics.undefined import Undefined
 from nitro_cli.metrics.values import INT64_LIMIT, MODES, Concat
 
 __all__ = ["RESERVED", "check_reported", "check_scalar", "flatten_metrics", "flatten_scalars"]
@@ -76,15 +77,18 @@ def flatten_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten_scalars(metrics: Mapping[str, Any]) -> tuple[dict[str, int | float], dict[str, Any]]:
-    """Split metrics into `(scalars, others)`, each flat: the scalars as Python numbers, the others as they are."""
+    """Split metrics into `(scalars, others)`, each flat: the scalars as Python numbers, the others as they are.
+
+    A None is a metric without a value, and in neither.
+    """
     scalars: dict[str, int | float] = {}
     others: dict[str, Any] = {}
     for name, value in flatten_metrics(metrics).items():
         scalar = _as_scalar(value)
-        if scalar is None:
-            others[name] = value
-        else:
+        if scalar is not None:
             scalars[name] = scalar
+        elif value is not None:
+            others[name] = value
     return scalars, others
 
 
@@ -98,14 +102,14 @@ def check_reported(
     """Check what `finalize_metrics` returned and give it back flat, as host values.
 
     Args:
-        reported: a mapping of names to real scalars or numeric arrays; nested mappings allowed.
+        reported: a mapping of names to real scalars, numeric arrays or `Undefined`; nested mappings allowed.
         concatenated: the `Concat` arrays it was handed (`SplitAccumulator.concatenated`), which it
             may not return as they are.
         split: the split's name, for messages.
         hook: the hook's name, for messages.
 
     Returns:
-        Slash-joined names to Python numbers and numpy arrays.
+        Slash-joined names to Python numbers and numpy arrays; None for an `Undefined`, whose reason is warned about.
 
     Raises:
         MetricError: not a mapping, a value that is not a number or an array of numbers, a value
@@ -120,6 +124,10 @@ def check_reported(
         )
     out: dict[str, Any] = {}
     for name, value in flatten_metrics(reported).items():
+        if isinstance(value, Undefined):
+            warn(f"{name!r} has no value: {value.told()} ({where})")
+            out[name] = None
+            continue
         if name in RESERVED:
             raise MetricError(f"A metric may not be named {name!r}.", where=where, why="the run records use this name")
         for path, joined in (concatenated or {}).items():

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, Undefined, register_metric
+from nitro_cli.metrics.metric import NO_ENTRY, EntryMean, Metric, register_metric
 from nitro_cli.metrics.totals import library_of, precise_total, square_total
+from nitro_cli.metrics.undefined import Undefined
 from nitro_cli.metrics.values import Max
 
 __all__ = ["R2", "Mae", "MaxError", "Mse", "Rmse"]

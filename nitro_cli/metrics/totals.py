@@ -37,7 +37,8 @@ def precise_total(x: Any, axis: int | tuple[int, ...] | None = None) -> Any:
     import jax
     import jax.numpy as jnp
 
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    # A number to look at, also where a loss beside it is differentiated.
+    x = jax.lax.stop_gradient(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
     zero = jnp.zeros((), x.dtype)
 
     def add(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -59,7 +60,7 @@ def square_total(x: Any, axis: int | None = None) -> Any:
     import jax
     import jax.numpy as jnp
 
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = jax.lax.stop_gradient(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
     bits = jnp.finfo(x.dtype).bits
     whole = jax.lax.bitcast_convert_type(x, jnp.uint32 if bits == 32 else jnp.uint64)
     keep = np.array((1 << bits) - (1 << (12 if bits == 32 else 27)), whole.dtype)

@@ -181,7 +181,7 @@ class Driver:
         self._phases.set(Phase(PhaseName.EVALUATING))
         self.metrics = self._evaluator.evaluate("val", self.state, stop=self._stop)
         self._phases.evaluated(self.metrics)
-        return self.metrics
+        return {name: value for name, value in self.metrics.items() if value is not None}
 
     def _record_epoch(self, event: EpochDone, metrics: Mapping[str, Any], stop_reason: str | None) -> None:
         """Log the epoch, add its history row, write its checkpoint."""

@@ -25,6 +25,7 @@ from nitro_cli.metrics import History
 from nitro_cli.optim import decay_rows
 from nitro_cli.programs import EvalPlan
 from nitro_cli.registry import Resolved
+from nitro_cli.run.batch_checks import with_batch_checks
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.components import asked_components
 from nitro_cli.run.data_plan import build_sources, plan_data, plan_hooks
@@ -91,6 +92,7 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
         with Progress.phase("tracing the outputs"):
             evaluated = EvalPlan(e, hooks.routing, model.plan.adapted, placement.layout)
             check_evaluated_outputs(evaluated, data.splits, model.params, model.state, arrays)
+            data = with_batch_checks(settings, evaluated, data, model.params, model.state, arrays)
     with Progress.phase("binding schedules"):
         hyper = bind_schedules(settings, data, hooks, model, source, position, total_steps)
     trains = "train" in data.splits

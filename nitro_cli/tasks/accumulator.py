@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import content_digest
-from nitro_cli.metrics import SplitAccumulator
+from nitro_cli.metrics import SplitAccumulator, Undefined
 
 __all__ = ["TaskAccumulator"]
 
@@ -18,8 +18,8 @@ class Accumulated(Protocol):
         """The sums of a batch."""
         ...
 
-    def values(self, combined: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The metrics of the totals, and the reasons of those without a value."""
+    def values(self, combined: dict[str, Any]) -> dict[str, Any]:
+        """The metrics of the totals."""
         ...
 
 
@@ -69,8 +69,9 @@ class TaskAccumulator:
         Raises:
             MetricError: no batch was added.
         """
-        values, self.reasons = self._task.values(self._sums.result())
-        return values
+        values = self._task.values(self._sums.result())
+        self.reasons = {name: value.reason for name, value in values.items() if isinstance(value, Undefined)}
+        return {name: None if name in self.reasons else value for name, value in values.items()}
 
     def _declared(self) -> str:
         return content_digest(self._task)

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.experiment import Device, Term
+from nitro_cli.experiment import BatchProblem, Device, Term
 from nitro_cli.metrics import F1, Accuracy, Metric, Precision, Recall, library_of
+from nitro_cli.tasks.batch_values import class_problem, share_problem, width_problem
 from nitro_cli.tasks.entries import JudgedEntries, per_entry, spread_valid, widened
 from nitro_cli.tasks.supervised import SupervisedTask
 from nitro_cli.tasks.task import register_task
@@ -96,6 +97,27 @@ class Categorical(SupervisedTask):
             decoded=flat.argmax(axis=-1).astype(np.int32),
             probabilities=_softmax(flat, -1),
         )
+
+    def problem(self, outputs: Any, target: Any, counts: Any) -> BatchProblem | None:
+        """What is wrong with the targets of a batch; arguments as of `SupervisedTask.problem`."""
+        rank = len(outputs.shape)
+        axis = self.class_axis + rank if self.class_axis < 0 else self.class_axis
+        if not 0 < axis < rank:
+            return BatchProblem(
+                f"the output has the shape {list(outputs.shape)}, without a class axis {self.class_axis}",
+                why="a categorical task takes logits (N, ..., C)",
+                fix="return logits from forward, or name another output or class_axis",
+            )
+        classes = outputs.shape[axis]
+        sizes = {"num_classes": self.num_classes, "labels": self._names}
+        weights = np.shape(self.class_weights)
+        found = width_problem(classes, "classes", sizes | ({"class_weights": weights[0]} if len(weights) == 1 else {}))
+        if found is not None:
+            return found
+        if target.ndim == rank and target.dtype.kind == "f":
+            moved = np.moveaxis(target, axis, -1)
+            return share_problem(moved, counts, classes)
+        return class_problem(target, counts, classes, rank - 1, self.ignore_index)
 
     def decode(self, outputs: Any) -> Any:
         """The first class of the largest output: i32, the outputs' shape without the class axis."""

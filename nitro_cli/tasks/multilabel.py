@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.experiment import Device, Term
+from nitro_cli.experiment import BatchProblem, Device, Term
 from nitro_cli.metrics import F1, ElementAccuracy, Metric, SubsetAccuracy, library_of
+from nitro_cli.tasks.batch_values import column_problem
 from nitro_cli.tasks.columns import columns_of, weighed
 from nitro_cli.tasks.entries import JudgedEntries, widened
 from nitro_cli.tasks.supervised import SupervisedTask
@@ -72,6 +73,13 @@ class Multilabel(SupervisedTask):
         logits, wanted, counts = columns_of(self._output(outputs), target, mask, valid)
         shares = _sigmoid(logits)
         return JudgedEntries(wanted, counts, logits, (shares >= self.threshold).astype(np.int32), shares)
+
+    def problem(self, outputs: Any, target: Any, counts: Any) -> BatchProblem | None:
+        """What is wrong with the targets of a batch; arguments as of `SupervisedTask.problem`."""
+        weights = np.shape(self.pos_weight)
+        sizes: dict[str, int | None] = {"num_labels": self.num_labels, "labels": self._names}
+        sizes["pos_weight"] = weights[0] if len(weights) == 1 else None
+        return column_problem(outputs, target, counts, "labels", sizes, within=(0.0, 1.0))
 
     def decode(self, outputs: Any) -> Any:
         """1 where the probability reaches the threshold, else 0: i32 in the shape of the outputs."""

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nitro_cli.experiment import Device, Term
+from nitro_cli.experiment import BatchProblem, Device, Term
 from nitro_cli.metrics import Mae, Metric, Mse
+from nitro_cli.tasks.batch_values import column_problem
 from nitro_cli.tasks.columns import columns_of, weighed
 from nitro_cli.tasks.entries import JudgedEntries
 from nitro_cli.tasks.supervised import SupervisedTask
@@ -69,6 +70,11 @@ class Regression(SupervisedTask):
         """The entries of a batch as metrics take them; arguments as of `SupervisedTask.terms`."""
         values, wanted, counts = columns_of(self._output(outputs), target, mask, valid)
         return JudgedEntries(wanted, counts, values, values)
+
+    def problem(self, outputs: Any, target: Any, counts: Any) -> BatchProblem | None:
+        """What is wrong with the targets of a batch; arguments as of `SupervisedTask.problem`."""
+        sizes = {"num_targets": self.num_targets, "labels": self._names}
+        return column_problem(outputs, target, counts, "targets", sizes)
 
     def decode(self, outputs: Any) -> Any:
         """The values themselves."""

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from nitro_cli.errors import warn
-from nitro_cli.experiment import BatchField, Hook, Term
+from nitro_cli.experiment import BatchField, BatchProblem, Hook, Term
 from nitro_cli.metrics import Concat, Max, Mean, Metric, Min, Sum, Undefined, kept_entries, with_classes
 from nitro_cli.tasks.accumulator import TaskAccumulator
+from nitro_cli.tasks.batch_values import mask_problem, weight_problem
 from nitro_cli.tasks.entries import JudgedEntries, output_leaf, with_head
 from nitro_cli.tasks.task import Task
 
@@ -84,6 +84,16 @@ class SupervisedTask(Task):
         """The entries of a batch as metrics take them; arguments as of `terms`."""
 
     @abstractmethod
+    def problem(self, outputs: Any, target: Any, counts: Any) -> BatchProblem | None:
+        """What is wrong with the targets of a batch on the host, before any step sees them.
+
+        Args:
+            outputs: the array that it reads, by shape and dtype, of a batch of any size.
+            target: the targets, in NumPy.
+            counts: bool[N] or more axes, what the mask lets through; None is everything.
+        """
+
+    @abstractmethod
     def decode(self, outputs: Any) -> Any:
         """The decisions, samples first."""
 
@@ -111,26 +121,23 @@ class SupervisedTask(Task):
             found["kept"] = {name: Concat(x.reshape(rows, -1, *x.shape[1:])) for name, x in kept.items()}
         return found
 
-    def values(self, combined: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    def values(self, combined: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics of a split, on the host.
 
         Args:
             combined: what `sums` gave, combined over its batches.
 
         Returns:
-            `count` and every metric, None where it is undefined; and the reasons of those.
+            `count` and every metric, `Undefined` where it has no value.
         """
         count = int(combined["count"])
-        values: dict[str, Any] = {"count": count}
-        reasons: dict[str, str] = {}
+        found: dict[str, Any] = {"count": count}
         for metric in self.metrics:
-            found = self._value(metric, combined) if count else Undefined("no entry counts")
-            if isinstance(found, Undefined):
-                if found.instead is None:
-                    reasons[metric.label] = found.told(self.labels or ())
-                found = found.instead
-            values[metric.label] = found
-        return values, reasons
+            value = self._value(metric, combined) if count else Undefined("no entry counts")
+            if isinstance(value, Undefined):
+                value = Undefined(value.told(self.labels or ())) if value.instead is None else value.instead
+            found[metric.label] = value
+        return found
 
     def accumulator(self) -> TaskAccumulator:
         """Metrics over batches, outside of a run."""
@@ -143,7 +150,8 @@ class SupervisedTask(Task):
         if self.mask is not None:
             fields["mask"] = BatchField((self.mask,))
         weighted = fields if self.weight is None else {**fields, "weight": BatchField((self.weight,))}
-        found = {"loss": Hook(self._loss, weighted)}
+        checked = {name: field for name, field in weighted.items() if name != "valid"}
+        found = {"loss": Hook(self._loss, weighted), "check_batch": Hook(self._check_batch, checked)}
         if self.train_metrics:
             found["train_metrics"] = Hook(self._train_metrics, fields, residency="device")
         if self.metrics:
@@ -158,11 +166,20 @@ class SupervisedTask(Task):
         made = {} if probabilities is None else {"probabilities": probabilities, "decoded": decoded}
         return with_head(outputs, made)
 
+    @property
+    def _names(self) -> int | None:
+        """How many labels there are."""
+        return None if self.labels is None else len(self.labels)
+
     def _output(self, outputs: Any) -> Any:
         return output_leaf(outputs, self.output, self.label)
 
     def _loss(self, outputs: Any, *, target: Any, mask: Any = None, weight: Any = None, valid: Any = None) -> Any:
         return self.terms(outputs, target, mask=mask, weight=weight, valid=valid)
+
+    def _check_batch(self, outputs: Any, *, target: Any, mask: Any = None, weight: Any = None) -> BatchProblem | None:
+        found = mask_problem(mask, target, self.mask) or weight_problem(weight, self.weight)
+        return found or self.problem(self._output(outputs), target, mask)
 
     def _metrics(self, outputs: Any, *, target: Any, mask: Any = None, valid: Any = None) -> Any:
         return self.sums(outputs, target, mask=mask, valid=valid)
@@ -176,11 +193,7 @@ class SupervisedTask(Task):
         return found
 
     def _finalize(self, acc: Mapping[str, Any], split: str) -> dict[str, Any]:
-        values, reasons = self.values(acc)
-        if reasons:
-            told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-            warn(f"split `{split}`: no value of {told}")
-        return values
+        return self.values(acc)
 
     def _summed(self, metric: Metric, entries: JudgedEntries) -> Mapping[str, Any]:
         width = entries.values.shape[-1]

@@ -1,0 +1,74 @@
+"""The `check_batch` hook on every split: at setup on the first batch and on resident arrays, then in the producers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from nitro_cli.data import Split
+from nitro_cli.experiment import BatchProblem
+from nitro_cli.programs import EvalPlan, build_eval_loss, build_forward, fresh_trace
+from nitro_cli.run.plan import DataPlan, Settings
+
+__all__ = ["with_batch_checks"]
+
+
+def with_batch_checks(
+    settings: Settings, plan: EvalPlan, data: DataPlan, params: Any, state: Any, device: Mapping[str, Any]
+) -> DataPlan:
+    """The splits with the experiment's own check of their batches, which each has passed so far.
+
+    Nothing is compiled: what `forward` gives, and the loss of it, are traced by their shapes.
+
+    Args:
+        settings: of the run.
+        plan: of the evaluation programs.
+        data: the splits.
+        params, state, device: what the model is called with.
+
+    Raises:
+        DataError: the hook finds something wrong with a first batch, or with resident arrays.
+    """
+    hooks = settings.hooks
+    if not hooks.has("check_batch"):
+        return data
+    signature, traced = hooks.fields("check_batch"), EvalPlan(plan.experiment, plan.routing, plan.model)
+    checked = dict(data.splits)
+    shapes: dict[Any, Any] = {}
+    for name, split in data.splits.items():
+        if signature.lacking(split.fields):
+            continue
+        key = (split.batch_size, *((field, str(spec)) for field, spec in split.fields.items()))
+        if key not in shapes:
+            shapes[key] = _traced_outputs(traced, split, params, state, device)
+        outputs = shapes[key]
+
+        def check(batch: Mapping[str, np.ndarray], outputs: Any) -> BatchProblem | None:
+            found: BatchProblem | None = hooks.call(settings.experiment, "check_batch", outputs, batch=batch)
+            return found
+
+        checked[name] = split.checked_by(partial(check, outputs=outputs), settings.seed)
+        if "loss" in plan.routing.signatures and not plan.routing.signatures["loss"].lacking(split.fields):
+            with fresh_trace():
+                jax.eval_shape(build_eval_loss(traced, None), outputs, _shapes(plan, "loss", split), dict(device))
+    return replace(data, splits=checked)
+
+
+def _traced_outputs(plan: EvalPlan, split: Split, params: Any, state: Any, device: Mapping[str, Any]) -> Any:
+    with fresh_trace():
+        return jax.eval_shape(build_forward(plan), params, state, _shapes(plan, "forward", split), dict(device))
+
+
+def _shapes(plan: EvalPlan, hook: str, split: Split) -> dict[str, Any]:
+    taken = [name for name in plan.routing.fields_for(hook) if name in split.fields]
+    return {
+        name: jax.ShapeDtypeStruct(
+            (split.batch_size, *split.fields[name].shape), jax.dtypes.canonicalize_dtype(split.fields[name].dtype)
+        )
+        for name in taken
+    }
