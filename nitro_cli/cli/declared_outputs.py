@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,8 @@ import typer
 from nitro_cli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nitro_cli.analysis import PredictionMeta, Probabilities
+    from nitro_cli.analysis import Probabilities
+    from nitro_cli.experiment import Experiment
     from nitro_cli.run import OutputMeaning
 
 __all__ = ["DeclaredOutputs", "OutputKind", "with_declared_outputs"]
@@ -91,44 +92,34 @@ class DeclaredOutputs:
         names = None if self.labels is None else tuple(label.strip() for label in self.labels.split(","))
         return Probabilities(self.kind.value, -1 if self.class_axis is None else self.class_axis, names)
 
-    def needed_spec(self) -> Probabilities:
-        """What the outputs mean.
+    def meaning(self, e: Experiment) -> OutputMeaning:
+        """What the outputs of an experiment mean: what was said, and else what its task says.
+
+        Raises:
+            ConfigError: labels or an axis without a kind, or labels that do not name each class once.
+        """
+        from nitro_cli.run import OutputMeaning, meaning_of
+
+        own, spec = meaning_of(e), self.spec()
+        made = OutputMeaning(spec) if own is None else own if spec is None else replace(own, spec=spec, decode=None)
+        said: dict[str, Any] = {"output": self.logits, "target": self.target_field, "ids": self.id_field}
+        said["ignore_index"] = self.ignore_index
+        return replace(made, **{name: value for name, value in said.items() if value is not None})
+
+    def needed(self, e: Experiment) -> OutputMeaning:
+        """The same.
 
         Raises:
             ConfigError: nothing says it.
         """
-        spec = self.spec()
-        if spec is None:
+        made = self.meaning(e)
+        if made.spec is None:
             raise ConfigError(
                 "nothing says what the outputs mean",
-                fix="declare it: --kind categorical (or bernoulli, continuous), and --target FIELD",
+                fix="give the experiment a task, or declare it: --kind categorical (or bernoulli, continuous), and "
+                "--target FIELD",
             )
-        return spec
-
-    def meaning(self) -> OutputMeaning:
-        """What the outputs mean, and which fields go with them.
-
-        Raises:
-            ConfigError: nothing says it.
-        """
-        from nitro_cli.run import OutputMeaning
-
-        return OutputMeaning(self.needed_spec(), self.logits, self.target_field, self.id_field, self.ignore_index)
-
-    def told(self, meta: PredictionMeta) -> PredictionMeta:
-        """What a prediction file says of itself, with what was declared."""
-        from nitro_cli.analysis import TaskMeta
-
-        spec, told = self.spec(), {"ids": self.id_field}
-        if spec is None:
-            return meta.model_copy(update=told)
-        task = TaskMeta(
-            kind=spec.kind,  # type: ignore[arg-type]
-            output=self.logits or "outputs",
-            class_axis=spec.class_axis,
-            ignore_index=self.ignore_index,
-        )
-        return meta.model_copy(update={**told, "task": task, "labels": spec.labels})
+        return made
 
 
 def with_declared_outputs(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nitro_cli.analysis import Prediction
     from nitro_cli.cli.declared_outputs import DeclaredOutputs
     from nitro_cli.cli.prediction_files import InputFields
-    from nitro_cli.run import Nitro, RowsRead
+    from nitro_cli.run import Nitro, OutputMeaning, RowsRead
 
 __all__ = ["InputRows", "predict_split"]
 
@@ -26,13 +26,13 @@ class InputRows:
     Args:
         source: its fields, those beside the forward's included.
         size: rows at once.
-        kept: fields that are handed on.
-        id_field: the field of the ids.
+        meaning: which fields go with the outputs.
+        kept: further fields that are handed on.
     """
 
-    def __init__(self, source: InputFields, size: int, kept: Sequence[str], id_field: str | None) -> None:
-        self._source, self._size, self._id_field = source, size, id_field
-        self._kept = tuple(dict.fromkeys((*kept, *([id_field] if id_field is not None else []))))
+    def __init__(self, source: InputFields, size: int, meaning: OutputMeaning, kept: Sequence[str]) -> None:
+        self._source, self._size, self._kept = source, size, tuple(kept)
+        self.meaning = meaning.among(source.fields, source.path.name)
         self.split: str | None = None
         self.data: str | None = _file_digest(source.path)
 
@@ -41,8 +41,7 @@ class InputRows:
         from nitro_cli.run import RowsRead
 
         for batch in self._source.batches(self._size):
-            ids = None if self._id_field is None else batch[self._id_field]
-            yield RowsRead(batch, ids, {name: batch[name] for name in self._kept})
+            yield RowsRead.of(batch, self.meaning, self._kept)
 
 
 def predict_split(nitro: Nitro, split: str, declared: DeclaredOutputs, fields: Sequence[str]) -> Prediction:
@@ -56,7 +55,7 @@ def predict_split(nitro: Nitro, split: str, declared: DeclaredOutputs, fields: S
 
     from nitro_cli.analysis import concatenate, data_identity
 
-    meaning = declared.meaning()
+    meaning = declared.needed(nitro.experiment)
     if meaning.target is None:
         raise ConfigError("nothing says what was to be predicted", fix="name the field of the batches: --target FIELD")
     with nitro.predictions(split, spec=meaning, fields=fields) as stream:

@@ -33,6 +33,7 @@ class InputFields:
         wanted: the fields that `forward` needs.
         optional: fields it takes where they are there.
         beside: fields that are read with them for another use.
+        if_there: such fields that need not be there.
 
     Raises:
         NotFoundError: no such file.
@@ -40,7 +41,12 @@ class InputFields:
     """
 
     def __init__(
-        self, path: Path, wanted: Sequence[str], optional: Sequence[str] = (), beside: Sequence[str] = ()
+        self,
+        path: Path,
+        wanted: Sequence[str],
+        optional: Sequence[str] = (),
+        beside: Sequence[str] = (),
+        if_there: Sequence[str] = (),
     ) -> None:
         self._file = ArrayFile(path)
         self.path = path
@@ -67,7 +73,12 @@ class InputFields:
                 why=f"it holds {', '.join(held) or 'one array without a name'}",
                 nearest=nearest(absent[0], held),
             )
-        taken = (*wanted, *(name for name in optional if name in held), *beside)
+        taken = (
+            *wanted,
+            *(name for name in optional if name in held),
+            *beside,
+            *(name for name in if_there if name in held),
+        )
         self.fields = tuple(dict.fromkeys(taken))
         self._inputs = (*wanted, *(name for name in optional if name in held))
         lengths = {name: self._shape(name)[:1] for name in self.fields}

@@ -109,7 +109,7 @@ class RunSubject:
         from nitro_cli.cli.predicting import predict_split
 
         if self._nitro is None:
-            self.declared.needed_spec()
+            self.declared.needed(self.target.resolved.experiment)
             self._nitro = open_handle(self.output, self.target)
         return predict_split(self._nitro, text, self.declared, self.fields)
 

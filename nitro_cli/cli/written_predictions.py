@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nitro_cli.cli.declared_outputs import DeclaredOutputs
-from nitro_cli.errors import ConfigError, DataError, nearest
+from nitro_cli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nitro_cli.analysis import AbstentionPolicy, Calibrator, Prediction, PredictionOrigin, Probabilities
+    from nitro_cli.analysis import AbstentionPolicy, Calibrator, Prediction, PredictionOrigin
     from nitro_cli.cli.prediction_files import OutputFile
     from nitro_cli.cli.targets import Target
-    from nitro_cli.run import Nitro, PredictedBatch, RowSource
+    from nitro_cli.run import Nitro, OutputMeaning, PredictedBatch, RowSource
 
 __all__ = ["PredictionWriting"]
 
@@ -25,40 +24,25 @@ class PredictionWriting:
     """What goes into a prediction file.
 
     Args:
-        declared: what the outputs mean.
+        meaning: what the outputs mean.
         with_fields: further fields of the data.
         calibrator: whose probabilities are written too.
         policy: whose scores and verdicts are written too.
         override: a name under which artefacts of another model or other labels are accepted.
 
     Raises:
-        ConfigError: a field has a name that the file itself uses, or an artefact is named without the kind.
+        ConfigError: a field has a name that the file itself uses.
     """
 
-    declared: DeclaredOutputs
+    meaning: OutputMeaning
     with_fields: tuple[str, ...]
     calibrator: Calibrator | None = None
     policy: AbstentionPolicy | None = None
     override: str | None = None
 
     def __post_init__(self) -> None:
-        if self.calibrator is not None or self.policy is not None:
-            self.declared.needed_spec()
-        self.declared.spec()
         for name in self.with_fields:
             _check_name(name, "--with")
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The fields of the data that are written, the target among them."""
-        target = self.declared.target_field
-        return tuple(dict.fromkeys((*self.with_fields, *([target] if target is not None else []))))
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields of the data that are read beside those of the forward."""
-        own = self.declared.id_field
-        return tuple(dict.fromkeys((*self.kept, *([own] if own is not None else []))))
 
     def write(self, file: OutputFile, nitro: Nitro, target: Target, source: RowSource) -> int:
         """Predict and write all rows of a source; returns how many.
@@ -70,45 +54,37 @@ class PredictionWriting:
         from nitro_cli.analysis import PredictionMeta, meta_array
         from nitro_cli.run import LoadedFrom, predicted_batches, prediction_origin
 
-        spec, samples = self.declared.spec(), 0
-        loaded = target.checkpoint or nitro.checkpoint_source
+        samples, loaded, spec = 0, target.checkpoint or nitro.checkpoint_source, self.meaning.spec
         weights = LoadedFrom(None if loaded is None else str(loaded), target.run)
-        origin = prediction_origin(nitro.plan, nitro.run_state, source, None, weights)
+        origin = prediction_origin(nitro.plan, nitro.run_state, source, weights)
         for batch in predicted_batches(nitro.plan, nitro.predict, source):
-            file.write(self._arrays(batch, spec, samples, origin))
+            file.write(self._arrays(batch, samples, origin))
             samples += len(next(iter(batch.outputs.values())))
-        known = ("experiment", "run", "checkpoint", "model_id", "split", "data")
-        meta = self.declared.told(PredictionMeta(**{name: getattr(origin, name) for name in known}))
-        applied = {"calibrator": self.calibrator, "policy": self.policy}
-        ids = {name: None if artefact is None else artefact.id for name, artefact in applied.items()}
-        file.write({"meta": meta_array(meta.model_copy(update=ids))})
+        names = ("experiment", "run", "checkpoint", "model_id", "split", "data", "ids")
+        known: dict[str, Any] = {name: getattr(origin, name) for name in names}
+        if spec is not None:
+            known |= {"task": {**(origin.task or {}), "ignore_index": origin.ignore_index}, "labels": spec.labels}
+        for name, artefact in (("calibrator", self.calibrator), ("policy", self.policy)):
+            known[name] = None if artefact is None else artefact.id
+        file.write({"meta": meta_array(PredictionMeta(**known))})
         return samples
 
-    def _arrays(
-        self, batch: PredictedBatch, spec: Probabilities | None, first: int, origin: PredictionOrigin
-    ) -> Mapping[str, np.ndarray]:
+    def _arrays(self, batch: PredictedBatch, first: int, origin: PredictionOrigin) -> Mapping[str, np.ndarray]:
+        from nitro_cli.run import read_prediction
+
         rows = batch.rows
         arrays = {} if rows.ids is None else {"ids": rows.ids}
         for name, leaf in batch.outputs.items():
             _check_name(name, "the outputs of forward")
             arrays[name] = leaf
-        if self.declared.target_field is not None:
-            arrays["target"] = rows.kept[self.declared.target_field]
+        if rows.target is not None:
+            arrays["target"] = rows.target
         for name in self.with_fields:
             if name in arrays:
                 raise ConfigError(f"{name} is an output too", where="--with", fix="rename the field")
             arrays[name] = rows.kept[name]
-        if spec is not None:
-            wanted = self.declared.logits or "outputs"
-            if wanted not in batch.outputs:
-                raise DataError(
-                    f"there is no output {wanted}",
-                    why=f"forward gives {', '.join(batch.outputs)}",
-                    nearest=nearest(wanted, batch.outputs),
-                    fix="name the logits: --logits NAME",
-                )
-            ids = rows.ids if rows.ids is not None else np.arange(first, first + len(batch.outputs[wanted]))
-            made = spec.predict(batch.outputs[wanted], ids=ids, origin=origin)
+        if self.meaning.spec is not None:
+            made = read_prediction(batch, self.meaning, first, origin)
             if made.probabilities is not None:
                 arrays["probabilities"] = made.probabilities
             arrays["decoded"] = made.decoded

@@ -34,7 +34,7 @@ with lazy_names(__name__):
     from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
     from .narrowing import first_lost, narrowed_dtype
     from .part import Hook, Part
-    from .part_leaves import PartField, graphconst_value
+    from .part_leaves import PartField, graphconst_value, parts_of
     from .problems import Problem
     from .protocols import CheckpointStore, Logger, StopRule
     from .routing import Routing, resolve_routing

@@ -16,7 +16,7 @@ from .source import field_sources
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["PartField", "fields_inside", "graphconst_value", "parts_in", "replaced_inside", "with_leaves"]
+__all__ = ["PartField", "fields_inside", "graphconst_value", "parts_in", "parts_of", "replaced_inside", "with_leaves"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,11 @@ def parts_in(owner: BaseModel, names: Iterable[str]) -> Iterator[tuple[str, Part
             yield name, value
         else:
             yield from ((f"{name}.{item.label}", item) for item in _parts_of(value))
+
+
+def parts_of(e: BaseModel) -> dict[str, Part]:
+    """The parts of an experiment or a view of it, by dotted name."""
+    return dict(parts_in(e, getattr(type(e), "__nitro_parts__", ())))
 
 
 def fields_inside(owner: BaseModel, names: Iterable[str]) -> Iterator[PartField]:

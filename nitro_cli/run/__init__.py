@@ -14,11 +14,12 @@ with lazy_names(__name__):
     from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
     from nitro_cli.run.handle import Nitro, set_exporter, train
     from nitro_cli.run.loop import train_events
+    from nitro_cli.run.output_meaning import OutputMeaning, meaning_of
     from nitro_cli.run.phases import Phase, PhaseName, PhaseState, register_phase_monitor, unregister_phase_monitor
     from nitro_cli.run.plan import Plan
     from nitro_cli.run.position import Position
     from nitro_cli.run.prediction_rows import PredictedBatch, RowSource, RowsRead, SplitRows, predicted_batches
-    from nitro_cli.run.predictions import LoadedFrom, OutputMeaning, prediction_origin
+    from nitro_cli.run.predictions import LoadedFrom, prediction_origin, read_prediction
     from nitro_cli.run.progress import (
         Reporter,
         progress_counter,

@@ -26,8 +26,9 @@ from nitro_cli.run.device_fields import no_attribute
 from nitro_cli.run.evaluation import Evaluator
 from nitro_cli.run.handle_text import facts_html, facts_line, facts_rich, facts_text, handle_facts
 from nitro_cli.run.live_source import named_source
+from nitro_cli.run.output_meaning import OutputMeaning, meaning_of
 from nitro_cli.run.phases import MonitorHandle, Phase, PhaseName, PhaseState
-from nitro_cli.run.predictions import LoadedFrom, OutputMeaning, SplitPredictions, predictions
+from nitro_cli.run.predictions import LoadedFrom, SplitPredictions, predictions
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.redefinition import CodeSnapshot
 from nitro_cli.run.rendering import render
@@ -409,7 +410,7 @@ class Nitro:
             calibrator: adds the scores of its probabilities: `calibrated/nll`, `calibrated/brier`, `calibrated/ece`.
             policy: adds `coverage` and `selective_risk`.
             override: a name under which artefacts of another model or other labels are accepted.
-            spec: with either, what the outputs mean and which field is the target.
+            spec: with either, what the outputs mean and which field is the target; None asks the task.
 
         Raises:
             NotFoundError: no such split; those there are are listed.
@@ -463,7 +464,8 @@ class Nitro:
 
         Args:
             data: a batch; the name of a split; or an iterable of batches.
-            spec: what the outputs mean; an `OutputMeaning` also names the output, the target's field and the ids'.
+            spec: what the outputs mean, in the place of the task; an `OutputMeaning` also names the output and the
+                fields of target and ids.
             fields: further fields of the batches that are kept.
 
         Returns:
@@ -484,14 +486,17 @@ class Nitro:
             return next(stream)
 
     def _meaning(self, spec: Probabilities | OutputMeaning | None) -> OutputMeaning:
+        own = meaning_of(self.experiment)
         if isinstance(spec, OutputMeaning):
             return spec
         if spec is not None:
-            return OutputMeaning(spec)
+            return OutputMeaning(spec) if own is None else replace(own, spec=spec, decode=None)
+        if own is not None:
+            return own
         raise ConfigError(
             "nothing says what the outputs mean",
             why="logits of classes, logits of labels and plain values look alike",
-            fix='declare it: spec=Probabilities("categorical")',
+            fix='give the experiment a task, or declare it: spec=Probabilities("categorical")',
         )
 
     def _weights(self) -> LoadedFrom:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import jax
@@ -12,7 +12,8 @@ import numpy as np
 
 from nitro_cli.analysis import data_identity
 from nitro_cli.data import ArrayBatches
-from nitro_cli.errors import DataError, NotFoundError, nearest, warn
+from nitro_cli.errors import NotFoundError, nearest, warn
+from nitro_cli.run.output_meaning import OutputMeaning, check_field
 from nitro_cli.run.plan import Plan
 from nitro_cli.text import path_text
 
@@ -28,12 +29,20 @@ class RowsRead:
     Args:
         inputs: the fields that `forward` takes.
         ids: what names the rows; None where it is their position.
+        target: what was to be predicted, or None.
         kept: further fields, by name.
     """
 
-    inputs: Mapping[str, np.ndarray]
+    inputs: Mapping[str, Any]
     ids: np.ndarray | None
+    target: np.ndarray | None = None
     kept: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any], meaning: OutputMeaning, kept: Sequence[str]) -> RowsRead:
+        """The rows of a batch that has the fields which `meaning` and `kept` name."""
+        ids = None if meaning.ids is None else np.asarray(batch[meaning.ids])
+        return cls(batch, ids, meaning.target_in(batch), {name: np.asarray(batch[name]) for name in kept})
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class PredictedBatch:
 class RowSource(Protocol):
     """What rows are read from: the split that they are of and the digest of its data, where these are known."""
 
+    meaning: OutputMeaning
     split: str | None
     data: str | None
 
@@ -66,8 +76,9 @@ class SplitRows:
     Args:
         plan: of the run.
         split: the split's name.
-        kept: fields that are handed on.
-        id_field: the field of the ids; None for positions in the split, under a shuffle of arrays too.
+        meaning: which fields go with the outputs; without ids they are positions in the split, under a shuffle of
+            arrays too.
+        kept: further fields that are handed on.
 
     Raises:
         NotFoundError: no such split.
@@ -77,7 +88,7 @@ class SplitRows:
         NitroWarning: the ids are positions in an order that is the source's own.
     """
 
-    def __init__(self, plan: Plan, split: str, kept: Sequence[str], id_field: str | None) -> None:
+    def __init__(self, plan: Plan, split: str, meaning: OutputMeaning, kept: Sequence[str] = ()) -> None:
         held = plan.splits
         if split not in held:
             names = ", ".join(sorted(held)) or "none"
@@ -89,14 +100,13 @@ class SplitRows:
         # The batches that the forward is compiled for are those of evaluation: a batch of train may be wider.
         sizes = [other.batch_size for name, other in held.items() if name != "train"]
         self._width = max(sizes or [self._split.batch_size])
-        self._kept = _with_ids(kept, id_field)
-        self._id_field = id_field
+        self.meaning, self._kept = meaning.among(self._split.fields, f"the batches of {split}"), tuple(kept)
         for name in self._kept:
-            _check_field(name, self._split.fields, f"the batches of {split}")
+            check_field(name, self._split.fields, f"the batches of {split}")
         source = self._split.source
         arrays = source if isinstance(source, ArrayBatches) else None
         self._order = None if arrays is None else arrays.begin_epoch(0, self._seed).order
-        if id_field is None and self._order is None and "shuffled" in (self._split.identity.order or ""):
+        if self.meaning.ids is None and self._order is None and "shuffled" in (self._split.identity.order or ""):
             warn(f"the ids are positions in the order that {split} gave, which its source shuffles")
         self.split: str | None = split
         digested = arrays is not None and arrays.nbytes <= _LARGEST_DIGESTED
@@ -116,11 +126,10 @@ class SplitRows:
 
     def read(self, batch: Mapping[str, Any], at: int) -> RowsRead:
         """The rows of a batch that an evaluation pass gives, the first of which is its `at`-th."""
-        kept = {name: np.asarray(batch[name]) for name in self._kept}
-        if self._id_field is not None:
-            return RowsRead(batch, kept[self._id_field], kept)
-        places = np.arange(at, at + len(next(iter(batch.values()))))
-        return RowsRead(batch, places if self._order is None else self._order[places], kept)
+        rows = RowsRead.of(batch, self.meaning, self._kept)
+        if rows.ids is not None or self._order is None:
+            return rows
+        return replace(rows, ids=self._order[at : at + len(next(iter(batch.values())))])
 
 
 class BatchRows:
@@ -128,13 +137,12 @@ class BatchRows:
 
     Args:
         batches: mappings of fields, no wider than the compiled forward.
-        kept: fields that are handed on.
-        id_field: the field of the ids; None for positions.
+        meaning: which fields go with the outputs.
+        kept: further fields that are handed on.
     """
 
-    def __init__(self, batches: Iterable[Mapping[str, Any]], kept: Sequence[str], id_field: str | None) -> None:
-        self._batches, self._id_field = batches, id_field
-        self._kept = _with_ids(kept, id_field)
+    def __init__(self, batches: Iterable[Mapping[str, Any]], meaning: OutputMeaning, kept: Sequence[str] = ()) -> None:
+        self._batches, self.meaning, self._kept = batches, meaning, tuple(kept)
         self.split: str | None = None
         self.data: str | None = None
 
@@ -145,10 +153,11 @@ class BatchRows:
             DataError: a batch lacks a field that is handed on.
         """
         for index, batch in enumerate(self._batches):
+            what = f"batch {index}"
+            meaning = self.meaning.among(batch, what)
             for name in self._kept:
-                _check_field(name, batch, f"batch {index}")
-            ids = None if self._id_field is None else np.asarray(batch[self._id_field])
-            yield RowsRead(batch, ids, {name: np.asarray(batch[name]) for name in self._kept})
+                check_field(name, batch, what)
+            yield RowsRead.of(batch, meaning, self._kept)
 
 
 def predicted_batches(plan: Plan, predict: Callable[[Any], Any], source: RowSource) -> Iterator[PredictedBatch]:
@@ -176,16 +185,3 @@ def outputs_by_path(tree: Any) -> dict[str, np.ndarray]:
     """The leaves of what a forward gave; `outputs` where it gave one array."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {path_text(path) or "outputs": np.asarray(leaf) for path, leaf in leaves}
-
-
-def _with_ids(kept: Sequence[str], id_field: str | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*kept, *([id_field] if id_field is not None else []))))
-
-
-def _check_field(name: str, held: Iterable[str], what: str) -> None:
-    if name not in held:
-        raise DataError(
-            f"{what} have no field {name}" if what.startswith("the ") else f"{what} has no field {name}",
-            why=f"their fields are: {', '.join(held)}",
-            nearest=nearest(name, held),
-        )

@@ -14,11 +14,10 @@ from nitro_cli.analysis import (
     Prediction,
     PredictionOrigin,
     PredictionStream,
-    Probabilities,
     concatenate,
     model_id,
 )
-from nitro_cli.errors import DataError, nearest
+from nitro_cli.run.output_meaning import OutputMeaning
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.prediction_rows import (
     BatchRows,
@@ -31,64 +30,7 @@ from nitro_cli.run.prediction_rows import (
 from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.text import path_text
 
-__all__ = ["LoadedFrom", "OutputMeaning", "SplitPredictions", "prediction_origin", "predictions"]
-
-
-@dataclass(frozen=True)
-class OutputMeaning:
-    """What the outputs of a forward are, and which fields of the batches go with them.
-
-    Args:
-        spec: how the outputs become probabilities and decisions.
-        output: the path of the leaf to read; None where there is one.
-        target: the field of what was to be predicted; None keeps no target.
-        ids: the field of the ids; None for positions.
-        ignore_index: the target that marks what is not to be judged.
-    """
-
-    spec: Probabilities
-    output: str | None = None
-    target: str | None = None
-    ids: str | None = None
-    ignore_index: int | None = None
-
-    def kept(self, fields: Sequence[str] = ()) -> list[str]:
-        """The fields to keep of each batch: those named, and the target."""
-        return list(dict.fromkeys((*fields, *([self.target] if self.target is not None else []))))
-
-    def read(self, batch: PredictedBatch, at: int, fields: Sequence[str], origin: PredictionOrigin) -> Prediction:
-        """The prediction that some outputs are.
-
-        Args:
-            batch: the outputs, and the rows that they are of.
-            at: the position of the first row.
-            fields: further fields that are kept.
-            origin: where the outputs come from.
-        """
-        outputs, rows = self.of(batch.outputs), batch.rows
-        return self.spec.predict(
-            outputs,
-            ids=np.arange(at, at + len(outputs)) if rows.ids is None else rows.ids,
-            target=None if self.target is None else rows.kept[self.target],
-            fields={name: rows.kept[name] for name in fields},
-            origin=origin,
-        )
-
-    def of(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The outputs to read.
-
-        Raises:
-            DataError: there is no such output, or several and none is named.
-        """
-        name = self.output if self.output is not None or len(outputs) > 1 else next(iter(outputs))
-        if name is not None and name in outputs:
-            return outputs[name]
-        raise DataError(
-            "several outputs, and nothing says which to read" if name is None else f"there is no output {name}",
-            why=f"forward gives {', '.join(outputs)}",
-            nearest=[] if name is None else nearest(name, outputs),
-            fix="name the logits: output=NAME, --logits NAME",
-        )
+__all__ = ["LoadedFrom", "SplitPredictions", "prediction_origin", "predictions", "read_prediction"]
 
 
 @dataclass(frozen=True)
@@ -121,16 +63,15 @@ def predictions(
     Raises:
         NotFoundError, DataError: there is no such split or field.
     """
-    kept = meaning.kept(fields)
     source: RowSource = (
-        SplitRows(plan, data, kept, meaning.ids) if isinstance(data, str) else BatchRows(data, kept, meaning.ids)
+        SplitRows(plan, data, meaning, fields) if isinstance(data, str) else BatchRows(data, meaning, fields)
     )
-    origin = prediction_origin(plan, state, source, meaning, weights)
+    origin = prediction_origin(plan, state, source, weights)
 
     def each() -> Iterator[Prediction]:
         at = 0
         for batch in predicted_batches(plan, predict, source):
-            yield meaning.read(batch, at, fields, origin)
+            yield read_prediction(batch, meaning, at, origin)
             at += len(next(iter(batch.outputs.values())))
 
     return PredictionStream(each())
@@ -156,15 +97,15 @@ class SplitPredictions:
         weights: LoadedFrom,
         check: Callable[[Prediction], object],
     ) -> None:
-        self._source = SplitRows(plan, split, meaning.kept(), meaning.ids)
+        self._source = SplitRows(plan, split, meaning)
         self._meaning, self._check, self._at = meaning, check, 0
-        self._origin = prediction_origin(plan, state, self._source, meaning, weights)
+        self._origin = prediction_origin(plan, state, self._source, weights)
         self._held: list[Prediction] = []
 
     def add(self, batch: Mapping[str, Any], outputs: Any) -> None:
         """Take a batch of the pass and what forward gave for it."""
         read = PredictedBatch(outputs_by_path(outputs), self._source.read(batch, self._at))
-        self._held.append(self._meaning.read(read, self._at, (), self._origin))
+        self._held.append(read_prediction(read, self._meaning, self._at, self._origin))
         if not self._at:
             self._check(self._held[0])
         self._at += len(self._held[-1])
@@ -174,17 +115,35 @@ class SplitPredictions:
         return concatenate(self._held)
 
 
-def prediction_origin(
-    plan: Plan, state: RunState, source: RowSource, meaning: OutputMeaning | None, weights: LoadedFrom
-) -> PredictionOrigin:
-    """Where predictions come from.
+def read_prediction(batch: PredictedBatch, meaning: OutputMeaning, at: int, origin: PredictionOrigin) -> Prediction:
+    """The prediction that some outputs are.
+
+    Args:
+        batch: the outputs, and the rows that they are of.
+        meaning: what the outputs are; with a spec.
+        at: the position of the first row.
+        origin: where the outputs come from.
+
+    Raises:
+        DataError: there is no such output, or it does not fit what it is said to be.
+        NonFiniteOutputError: an output is NaN or infinite.
+    """
+    outputs, rows, spec = meaning.of(batch.outputs), batch.rows, meaning.spec
+    assert spec is not None
+    ids = np.arange(at, at + len(outputs)) if rows.ids is None else rows.ids
+    made = spec.predict(outputs, ids=ids, target=rows.target, fields=rows.kept, origin=origin)
+    return made if meaning.decode is None else replace(made, decoded=meaning.decode(made.outputs))
+
+
+def prediction_origin(plan: Plan, state: RunState, source: RowSource, weights: LoadedFrom) -> PredictionOrigin:
+    """Where predictions come from, and how they are read.
 
     Args:
         plan, state: of the run.
         source: of the rows.
-        meaning: what the outputs are; None where nothing says it.
         weights: which they are.
     """
+    meaning = source.meaning
     origin = PredictionOrigin(
         experiment=plan.settings.resolved.class_name,
         run=weights.run,
@@ -193,11 +152,13 @@ def prediction_origin(
         model_id=_weights_id(plan, state),
         split=source.split,
         data=source.data,
+        ids=meaning.ids,
+        ignore_index=meaning.marked,
     )
-    if meaning is None:
+    if meaning.spec is None:
         return origin
     task = {"kind": meaning.spec.kind, "output": meaning.output or "outputs", "class_axis": meaning.spec.class_axis}
-    return replace(origin, ids=meaning.ids, ignore_index=meaning.ignore_index, task=task)
+    return replace(origin, task=task)
 
 
 def _weights_id(plan: Plan, state: RunState) -> str:

@@ -12,5 +12,5 @@ with lazy_names(__name__):
     from .categorical import Categorical
     from .multilabel import Multilabel
     from .regression import Regression
-    from .supervised import SupervisedTask
+    from .supervised import TARGETS, SupervisedTask
     from .task import TASKS, Task, register_task

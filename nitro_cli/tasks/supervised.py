@@ -17,9 +17,10 @@ from nitro_cli.tasks.batch_values import mask_problem, weight_problem
 from nitro_cli.tasks.entries import JudgedEntries, output_leaf, with_head
 from nitro_cli.tasks.task import Task
 
-__all__ = ["SupervisedTask"]
+__all__ = ["TARGETS", "SupervisedTask"]
 
 TARGETS = ("label", "labels", "target")
+"""The batch fields that hold targets where a task names none: the first that there is."""
 
 
 class SupervisedTask(Task):

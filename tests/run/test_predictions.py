@@ -7,6 +7,7 @@ from nitro_cli import ArrayBatches, Experiment, Nitro
 from nitro_cli.analysis import Probabilities, concatenate, fit_calibrator, select_threshold
 from nitro_cli.errors import ConfigError, DataError, MismatchError, StreamClosedError
 from nitro_cli.run import OutputMeaning
+from nitro_cli.tasks import Multilabel, Task
 
 PRIOR = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]], np.float32)
 Y = np.array([0, 0, 1, 1])
@@ -125,3 +126,39 @@ def test_an_artefact_of_other_weights_ends_the_pass_at_its_first_batch(handle):
     other = Nitro(Other())
     with pytest.raises(MismatchError):
         other.evaluate("test", calibrator=calibrator, spec=MEANING)
+
+
+class Judged(Experiment):
+    """Two labels with a task: a threshold of its own, a mask, names of the samples."""
+
+    logger = None
+    checkpointer = None
+    task: Task = Multilabel(threshold=0.9, mask="seen", id="name", labels=("a", "b"))
+
+    def build_data(self, dist):
+        x = np.array([[3.0, 0.0], [1.0, -1.0], [4.0, 4.0]], np.float32)
+        labels = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
+        return {"test": ArrayBatches({"x": x, "labels": labels, "seen": np.array([True, True, False]),
+                                      "name": np.array(["p", "q", "r"])}, 2)}  # fmt: skip
+
+    def build_model(self, rng):
+        return lambda p, s, x: (x * p["w"], s), {"w": np.ones(1, np.float32)}, {}
+
+    def forward(self, model, params, state, *, x):
+        return model(params, state, x)
+
+
+def test_a_task_says_what_the_outputs_mean():
+    handle = Nitro(Judged())
+    with handle.predictions("test") as stream:
+        whole = concatenate(stream)
+    assert (whole.kind, whole.labels, whole.ids.tolist()) == ("bernoulli", ("a", "b"), ["p", "q", "r"])
+    # sigmoid(3) = .953, sigmoid(1) = .731, sigmoid(4) = .982: the task's own threshold is 0.9
+    assert whole.decoded.tolist() == [[1, 0], [0, 0], [1, 1]]
+    assert np.isnan(whole.target[2]).all()
+    assert whole.entries.row.tolist() == [0, 1]
+    assert handle.predictions({"x": np.zeros((1, 2), np.float32), "name": ["z"], "seen": [True]}).target is None
+    # another declaration stands over the task, but for the fields
+    other = handle.predictions({"x": np.ones((1, 2), np.float32), "name": ["z"], "seen": [True]},
+                               spec=Probabilities("categorical"))  # fmt: skip
+    assert (other.kind, other.decoded.tolist()) == ("categorical", [0])

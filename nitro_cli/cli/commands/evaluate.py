@@ -85,7 +85,7 @@ class AppliedArtefacts:
         """
         if self.calibrator is None and self.policy is None:
             return {}
-        meaning, folder = self.declared.meaning(), analysis_folder(target)
+        meaning, folder = self.declared.needed(target.resolved.experiment), analysis_folder(target)
         if meaning.target is None:
             raise ConfigError("nothing says what was to be predicted", fix="name the field of the batches: --target F")
         return {

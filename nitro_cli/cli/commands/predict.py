@@ -77,8 +77,8 @@ def run(
 
     Of --input only the fields that forward declares, and those named here, are read. The outputs are an .npz with one
     array per leaf, named by its path; a forward that returns one array gives `outputs`. `meta` says which weights and
-    data they are of, and `nitro analyze` reads it. With --kind, probabilities and decisions are written too; with a
-    calibrator or a policy also what they say. The file appears when it is whole.
+    data they are of, and `nitro analyze` reads it. With a task or --kind, probabilities and decisions are written too;
+    with a calibrator or a policy also what they say. The file appears when it is whole.
     """
     from nitro_cli.cli.prediction_files import InputFields, OutputFile
     from nitro_cli.experiment import HookTable
@@ -88,27 +88,31 @@ def run(
     with progress_shown(output):
         overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
-        folder = analysis_folder(found)
-        writing = PredictionWriting(
-            declared, tuple(with_ or ()), load_calibrator(calibrator, folder), load_policy(policy, folder), override
-        )
+        folder, e, kept = analysis_folder(found), found.resolved.experiment, tuple(with_ or ())
+        artefacts = load_calibrator(calibrator, folder), load_policy(policy, folder)
+        meaning = declared.meaning(e) if artefacts == (None, None) else declared.needed(e)
+        writing = PredictionWriting(meaning, kept, *artefacts, override)
         source: InputFields | None = None
         if input_ is not None:
-            signature = HookTable(found.resolved.experiment).fields("forward")
-            source = InputFields(user_path(input_), signature.required, signature.optional, writing.fields)
+            signature = HookTable(e).fields("forward")
+            source = InputFields(
+                user_path(input_),
+                signature.required,
+                signature.optional,
+                (*kept, *meaning.fields),
+                meaning.optional_fields,
+            )
         with OutputFile(user_path(out), force=force) as file:
             nitro = open_handle(output, found, data={} if source is not None else None)
             if source is not None:
-                rows: RowSource = InputRows(
-                    source, min(batch_size, max(source.samples, 1)), writing.kept, declared.id_field
-                )
+                rows: RowSource = InputRows(source, min(batch_size, max(source.samples, 1)), meaning, kept)
                 with _told_as_trained(output, source, found):
                     samples = writing.write(file, nitro, found, rows)
             else:
                 assert split is not None
                 from nitro_cli.run import SplitRows
 
-                rows = SplitRows(nitro.plan, split, writing.kept, declared.id_field)
+                rows = SplitRows(nitro.plan, split, meaning, kept)
                 samples = writing.write(file, nitro, found, rows)
     if output.json:
         output.document(
