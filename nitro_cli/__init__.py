@@ -82,6 +82,7 @@ with lazy_names(__name__, _connect, _moved):
         NO_DEFAULT as NO_DEFAULT,
         Average as Average,
         Best as Best,
+        Callback as Callback,
         Checkpointer as Checkpointer,
         Device as Device,
         EarlyStopping as EarlyStopping,

@@ -12,7 +12,7 @@ import nitro_cli
 
 HOUSE = Path(nitro_cli.__file__).parent
 NAMES = """
-    __version__ ArrayBatches Average Best BundleError CheckpointRecord Checkpointer Concat Device Dist EMA
+    __version__ ArrayBatches Average Best BundleError Callback CheckpointRecord Checkpointer Concat Device Dist EMA
     EarlyStopping Epochs Every Experiment ExportSpec GraphConst History Host Last Max Mean Min NO_DEFAULT Nitro
     NitroError NitroWarning NoPrefetch Prefetch Private Selector Sum Term average_checkpoints cache_reset cache_stats
     check_batch_at checkpoint_info compare_runs compile_view config_metadata default_no_decay dry_run export_provenance

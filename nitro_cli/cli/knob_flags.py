@@ -40,6 +40,7 @@ KNOB_HELP: dict[str, str] = {
     **{name: help for name, (_, _, help) in FLAGS.items()},
     "monitor": "Metric the run is judged by, with its mode.",
     "checkpointer": "Which checkpoints are kept.",
+    "callbacks": "What watches the run.",
     "early_stop": "When to stop early.",
     "ema": "Exponential moving average of the parameters.",
     "logger": "Where numbers are written.",

@@ -12,6 +12,7 @@ from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
     from .batch_problem import BatchProblem
+    from .callback import CALLBACKS, Callback, register_callback
     from .configuration import check_configuration
     from .content import content_digest, same_content
     from .device_values import device_array

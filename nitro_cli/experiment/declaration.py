@@ -60,7 +60,7 @@ class ExperimentMeta(ModelMetaclass):
         cls.__nitro_parts__ = tuple(n for n, info in cls.model_fields.items() if _holds_part(info.annotation))
         for field in cls.__nitro_parts__:
             _check_unmarked(field, cls.model_fields[field], where)
-            cls.__nitro_kinds__[field] = FieldKind.GRAPHCONST
+            cls.__nitro_kinds__[field] = _kind_of_parts(cls.model_fields[field].annotation)
         cls.__nitro_own__ = tuple(kinds)
         cls.__nitro_source__ = (frame.f_code.co_filename, frame.f_lineno)
         cls.__nitro_sentinels__ = None
@@ -78,6 +78,14 @@ def _holds_part(annotation: Any) -> bool:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return issubclass(annotation, Part)
     return any(map(_holds_part, get_args(annotation)))
+
+
+def _kind_of_parts(annotation: Any) -> FieldKind:
+    """The kind of a field that holds parts: that of their unmarked fields."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return annotation.unmarked if issubclass(annotation, Part) else FieldKind.HOST
+    found = [_kind_of_parts(argument) for argument in get_args(annotation)]
+    return FieldKind.GRAPHCONST if FieldKind.GRAPHCONST in found else FieldKind.HOST
 
 
 def _check_unmarked(field: str, info: FieldInfo, where: str) -> None:
@@ -182,7 +190,7 @@ def _adopt_defaults(
             continue
         if info is None and name not in HOOKS and (found := _type_of_parts(value)) is not None:
             _check_name(name, bases, where)
-            hints[name], kinds[name] = found, FieldKind.GRAPHCONST
+            hints[name], kinds[name] = found, _kind_of_parts(found)
             continue
         if info is None:
             _admit_attribute(name, value, hints, bases, where)

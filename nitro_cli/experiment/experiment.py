@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from nitro_cli.errors import ConfigError, HostFieldError
 
+from .callback import Callback
 from .content import is_array, same_content
 from .declaration import ExperimentMeta
 from .hooks import Hooks
@@ -120,6 +121,9 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
 
     max_time: Duration | None = None
     """Seconds, or text such as `"55m"`, after which the run stops with its state saved; None is no limit."""
+
+    callbacks: tuple[Callback, ...] = ()
+    """What watches the run, such as `[{ id = "save_predictions" }]`."""
 
     sharding: Literal["replicated", "fsdp"] = "replicated"
     """How the parameters lie on several devices: whole on each, or each in parts over all (`fsdp`)."""

@@ -11,6 +11,7 @@ from typing import Any
 from nitro_cli.errors import ConfigError, HookError, RoutingError, nearest
 
 from .hooks import HOOKS, REQUIRED_HOOKS, Hooks
+from .kinds import FieldKind
 from .part import Part
 from .part_leaves import parts_in
 from .signatures import HookSignature
@@ -47,7 +48,9 @@ class HookTable:
 
     def __init__(self, e: Any) -> None:
         self._cls: type[Any] = type(e)
-        self._names: tuple[str, ...] = getattr(self._cls, "__nitro_parts__", ())
+        kinds = getattr(self._cls, "__nitro_kinds__", {})
+        parts = getattr(self._cls, "__nitro_parts__", ())
+        self._names: tuple[str, ...] = tuple(name for name in parts if kinds[name] is not FieldKind.HOST)
         self._supplied = self._from_parts(e) if self._names else {}
 
     def _from_parts(self, e: Any) -> dict[str, _Supplied]:

@@ -84,6 +84,9 @@ class Part(StrictModel):
     open_names: ClassVar[bool] = False
     """Whether it takes names beside those of its fields, as an optimizer takes the options of its factory."""
 
+    unmarked: ClassVar[FieldKind] = FieldKind.GRAPHCONST
+    """What an unmarked field is. Of a family of Host parts no program depends, and such a part supplies no hooks."""
+
     __nitro_part_kinds__: ClassVar[dict[str, FieldKind]] = {}
 
     def __init__(self, /, **values: Any) -> None:
@@ -133,8 +136,7 @@ class Part(StrictModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         cls.__nitro_part_kinds__ = {
-            name: kind_of_field(info, f"{cls.__name__}.{name}", FieldKind.GRAPHCONST)
-            for name, info in cls.model_fields.items()
+            name: kind_of_field(info, f"{cls.__name__}.{name}", cls.unmarked) for name, info in cls.model_fields.items()
         }
         private = [n for n, f in cls.model_fields.items() if any(getattr(m, "private", False) for m in f.metadata)]
         if private:

@@ -68,7 +68,9 @@ def _view(e: E, replaced: Mapping[str, Any], *, strip: bool = False) -> E:
 
     fields = {name: values[name] for name in cls.model_fields}
     fields |= {name: value for name, value in replaced.items() if name in fields}
-    fields |= {name: with_leaves(values[name], name, inside) for name in cls.__nitro_parts__}
+    kinds = cls.__nitro_kinds__
+    parts = [name for name in cls.__nitro_parts__ if kinds[name] is FieldKind.GRAPHCONST]
+    fields |= {name: with_leaves(values[name], name, inside) for name in parts}
     view = cls.__new__(cls)
     # Fields only: what a cached_property computed from other values must not come along.
     object.__setattr__(view, "__dict__", fields)

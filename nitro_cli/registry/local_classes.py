@@ -14,7 +14,7 @@ __all__ = ["BrokenFile", "LocalClass", "find_local_classes"]
 _ROOT = "Experiment"
 _REQUIRED_HOOKS = frozenset({"build_data", "build_model", "forward", "loss"})
 
-OBJECT_KNOBS = frozenset({"checkpointer", "early_stop", "ema", "logger", "monitor"})
+OBJECT_KNOBS = frozenset({"callbacks", "checkpointer", "early_stop", "ema", "logger", "monitor"})
 """The run knobs that hold objects, which are no parts."""
 
 _PLAIN_TYPES = """

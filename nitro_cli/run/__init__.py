@@ -5,6 +5,7 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
+    from nitro_cli.run.callbacks import UpdateEvent
     from nitro_cli.run.compiling import Compiler
     from nitro_cli.run.components import ResumeStatus
     from nitro_cli.run.description import fields_by_kind, versions

@@ -14,7 +14,20 @@ from nitro_cli.metrics import check_scalar, encode_row
 from nitro_cli.programs import Outcome
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.evaluation import Evaluator
-from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
+from nitro_cli.run.events import (
+    CheckpointBegan,
+    Diverged,
+    EpochBegan,
+    EpochDone,
+    EpochRecorded,
+    Evaluated,
+    Event,
+    Observer,
+    SaveDue,
+    StepsDone,
+    Stopped,
+    TrainEvent,
+)
 from nitro_cli.run.loop import train_events
 from nitro_cli.run.phases import Phase, PhaseName, PhaseState
 from nitro_cli.run.plan import Plan
@@ -83,8 +96,7 @@ class Driver:
             with contextlib.closing(events):
                 for event, state in events:
                     self.state = state
-                    for observer in self._observers:
-                        observer.on_event(event, state)
+                    self._tell(event)
                     reason = self._follow(event)
                     if reason is not None:
                         return reason
@@ -93,7 +105,11 @@ class Driver:
         self._recorder.tell_programs()
         return "completed"
 
-    def _follow(self, event: Event) -> str | None:
+    def _tell(self, event: Event) -> None:
+        for observer in self._observers:
+            observer.on_event(event, self.state)
+
+    def _follow(self, event: TrainEvent) -> str | None:
         """Act on an event; the stop reason, if the run ends with it."""
         self._recorder.tell_programs()
         if isinstance(event, StepsDone):
@@ -181,6 +197,7 @@ class Driver:
         self._phases.set(Phase(PhaseName.EVALUATING))
         self.metrics = self._evaluator.evaluate("val", self.state, stop=self._stop)
         self._phases.evaluated(self.metrics)
+        self._tell(Evaluated("val", self.metrics))
         return {name: value for name, value in self.metrics.items() if value is not None}
 
     def _record_epoch(self, event: EpochDone, metrics: Mapping[str, Any], stop_reason: str | None) -> None:
@@ -195,6 +212,7 @@ class Driver:
         self.state.history.append(row)
         recorder.history.write(encode_row(row))
         self.state = self.state.closed()
+        self._tell(EpochRecorded(row))
         if stop_reason is None and epoch >= self._plan.experiment.max_epochs:
             stop_reason = "completed"
         self._save(metrics=metrics, resume_point=False, stop_reason=stop_reason)
@@ -246,6 +264,7 @@ class Driver:
         self._phases.set(Phase(PhaseName.CHECKPOINTING))
         if self._recorder.save(self.state, metrics=metrics, resume_point=resume_point, stop_reason=stop_reason):
             self.saved = self._here
+            self._tell(CheckpointBegan(self._recorder.checkpoint_path))
         if before.name is PhaseName.TRAINING and resume_point:
             self._phases.set(before)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,7 +13,20 @@ from nitro_cli.errors import DivergenceError
 from nitro_cli.programs import Outcome, Pair, ReadbackLayout, quotients
 from nitro_cli.run.state import RunState
 
-__all__ = ["Diverged", "EpochBegan", "EpochDone", "Event", "Observer", "SaveDue", "StepsDone", "Stopped"]
+__all__ = [
+    "CheckpointBegan",
+    "Diverged",
+    "EpochBegan",
+    "EpochDone",
+    "EpochRecorded",
+    "Evaluated",
+    "Event",
+    "Observer",
+    "SaveDue",
+    "StepsDone",
+    "Stopped",
+    "TrainEvent",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +91,40 @@ class Diverged:
     error: DivergenceError
 
 
-Event = EpochBegan | StepsDone | SaveDue | EpochDone | Stopped | Diverged
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The driver evaluated a split at the end of an epoch."""
+
+    split: str
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecorded:
+    """The driver put the row of an epoch into the history; its checkpoint comes next."""
+
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBegan:
+    """The driver handed a checkpoint on to be written; `path` is None with a checkpointer of one's own."""
+
+    path: Path | None
+
+
+TrainEvent = EpochBegan | StepsDone | SaveDue | EpochDone | Stopped | Diverged
+"""What `train_events` tells."""
+
+Event = TrainEvent | Evaluated | EpochRecorded | CheckpointBegan
+"""What observers are told."""
 
 
 class Observer(Protocol):
     """Watches a run. It steers nothing but by asking for a stop."""
 
     def on_event(self, event: Event, state: RunState) -> None:
-        """Called with every event, before it is acted on; the state's arrays are valid until this returns."""
+        """Called with every event: those of training before they are acted on, those of the driver as they happen.
+
+        The state's arrays are valid until this returns.
+        """

@@ -19,7 +19,7 @@ from nitro_cli.programs import MOST_STEPS, Pair, Program
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.dispatch import Burst, Pending
 from nitro_cli.run.divergence_error import divergence_error
-from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, SaveDue, StepsDone, Stopped
+from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, SaveDue, StepsDone, Stopped, TrainEvent
 from nitro_cli.run.host_train_metrics import host_train_metrics
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.state import RunState
@@ -33,8 +33,8 @@ SAVE = 8
 """Added to what a process asks the others for when a save is due; below it are the causes of a stop."""
 
 NOTHING = np.empty((0, 0), np.float32)
-Events = Generator[tuple[Event, RunState], None, None]
-StepEvents = Generator[tuple[Event, RunState], None, float]
+Events = Generator[tuple[TrainEvent, RunState], None, None]
+StepEvents = Generator[tuple[TrainEvent, RunState], None, float]
 """Events of an epoch's steps; returns the seconds that were spent waiting for data."""
 
 
@@ -164,7 +164,7 @@ class _Loop:
             yield from self._flush()
             return stream.wait_seconds
 
-    def _taken(self, group: tuple[StreamItem, ...]) -> tuple[Event, RunState]:
+    def _taken(self, group: tuple[StreamItem, ...]) -> tuple[TrainEvent, RunState]:
         """Dispatch the step of these micro-batches."""
         batches = tuple(item.device[1] for item in group)
         program = self.stepper.ready(self.state, signature_of([item.device for item in group]), batches, self._wish())
@@ -173,7 +173,7 @@ class _Loop:
 
     def _dispatch(
         self, program: Program, batches: tuple[Any, ...], hosts: tuple[Any, ...], count: int, stream_state: Any = None
-    ) -> tuple[Event, RunState]:
+    ) -> tuple[TrainEvent, RunState]:
         """Dispatch `count` optimizer steps, then read those before them."""
         if self.stepper.several and self.burst.most == 1:
             self.burst = Burst(MOST_STEPS)

@@ -11,6 +11,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from nitro_cli.checkpoints import (
@@ -85,6 +86,7 @@ class Recorder:
         self.logger: Any = None
         self.history: JsonLinesWriter | UnwrittenHistory = UnwrittenHistory()
         self.configured = False
+        self.checkpoint_path: Path | None = None
         self._plan = plan
         self._compiler = compiler
         self._config = ""
@@ -206,7 +208,7 @@ class Recorder:
             return save_own(own, record, epoch=at.epoch, step=at.step, score=score)
         words: dict[str, Any] = {"epoch": at.epoch, "step": at.step, "metric": metric, "score": score}
         name = plan.settings.hooks.call(state.host_view(), "checkpoint_filename", **words)
-        self.store.save(
+        self.checkpoint_path = self.store.save(
             self._meta(state, components, metrics, stop_reason),
             arrays,
             epoch=at.epoch,

@@ -9,7 +9,7 @@ import numpy as np
 
 from nitro_cli.checkpoints import RecordedComponent, check_stop_counters
 from nitro_cli.errors import warn
-from nitro_cli.experiment import EarlyStopping, Experiment, Monitor, StopRule
+from nitro_cli.experiment import Callback, EarlyStopping, Experiment, Monitor, StopRule
 from nitro_cli.optim import Hyper
 from nitro_cli.run.components import ComponentLoads, Components, ResumeStatus
 from nitro_cli.run.restore import Source
@@ -26,13 +26,22 @@ class Rules:
         monitor: what a rule without a metric of its own goes by.
         hyper: as the run begins.
         components: those of the experiment, by name.
+        callbacks: copies of this handle's.
 
     Attributes:
         hyper: every traced hyperparameter by step, as the plateaus stand: another object once they took an epoch in.
         began: how the handle began.
+        callbacks: those that training tells; such as have a state are components.
     """
 
-    def __init__(self, e: Experiment, monitor: Monitor | None, hyper: Hyper, components: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        e: Experiment,
+        monitor: Monitor | None,
+        hyper: Hyper,
+        components: Mapping[str, Any],
+        callbacks: tuple[Callback, ...],
+    ) -> None:
         self.hyper = hyper
         self.began = ResumeStatus("fresh")
         self._stop_rule: StopRule | None = None
@@ -44,7 +53,10 @@ class Rules:
         else:
             self._stop_rule = rule
         kept = hasattr(self._stop_rule, "state") and hasattr(self._stop_rule, "load_state")
-        self._components = Components({**({"early_stop": _KeptRule(self._stop_rule)} if kept else {}), **components})
+        self.callbacks = callbacks
+        with_state = {f"callbacks.{c.label}": c for c in callbacks if hasattr(c, "state") and hasattr(c, "load_state")}
+        rule_kept = {"early_stop": _KeptRule(self._stop_rule)} if kept else {}
+        self._components = Components({**rule_kept, **components, **with_state})
 
     @property
     def exhausted(self) -> bool:

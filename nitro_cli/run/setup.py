@@ -26,6 +26,7 @@ from nitro_cli.optim import decay_rows
 from nitro_cli.programs import EvalPlan
 from nitro_cli.registry import Resolved
 from nitro_cli.run.batch_checks import with_batch_checks
+from nitro_cli.run.callbacks import own_callbacks
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.components import asked_components
 from nitro_cli.run.data_plan import build_sources, plan_data, plan_hooks
@@ -96,7 +97,8 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     with Progress.phase("binding schedules"):
         hyper = bind_schedules(settings, data, hooks, model, source, position, total_steps)
     trains = "train" in data.splits
-    rules = Rules(e, settings.monitor, hyper, asked_components(settings.hooks, e) if trains else {})
+    components = asked_components(settings.hooks, e) if trains else {}
+    rules = Rules(e, settings.monitor, hyper, components, own_callbacks(e) if trains else ())
     loads = rules.planned(source) if trains and source is not None and source.kind == "resume" else None
     device = DeviceFields(e, rules, placement, arrays)
     with Progress.phase("building the optimizer"):

@@ -11,6 +11,7 @@ from typing import Any
 from nitro_cli.distributed import barrier
 from nitro_cli.errors import NotFoundError, warn
 from nitro_cli.experiment import Average, own_store
+from nitro_cli.run.callbacks import CallbackRun, Callbacks
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.driver import Driver
 from nitro_cli.run.evaluation import Evaluator
@@ -71,12 +72,14 @@ class Training:
         if self._ended is not None and own_run is None and continued_run(plan.resumed, plan.settings.run_dir) is None:
             return
         self._held_back = contextlib.ExitStack()
+        self._callbacks: Callbacks | None = None
         with self._signals.entered_until_error():
             try:
                 # A signal that is held back while the run is made is answered where the run can be removed again.
                 with self._signals.shielded():
                     self._place = RunPlace.open(plan, own_run)
                 self._recorder = Recorder(plan, state, compiler, self._place)
+                self._callbacks = self._told(evaluator)
                 self._driver = Driver(
                     plan,
                     state,
@@ -85,13 +88,36 @@ class Training:
                     phases=phases,
                     stop=stop,
                     recorder=self._recorder,
-                    observers=observers,
+                    observers=(*observers, *([self._callbacks] if state.rules.callbacks else [])),
                 )
                 # Until `run` can remove it again.
                 self._held_back.enter_context(self._signals.shielded())
             except BaseException as error:
                 self._failed(error)
                 raise
+
+    def _told(self, evaluator: Evaluator) -> Callbacks:
+        """The callbacks of the run, each with what it sees of it."""
+        recorder, place = self._recorder, self._place
+        assert recorder is not None
+        assert place is not None
+
+        def log(metrics: Any, **words: Any) -> None:
+            if recorder.logger is not None:
+                recorder.logger.log_metrics(metrics, **words)
+
+        def view(everywhere: bool) -> CallbackRun:
+            return CallbackRun(
+                self._plan,
+                place.store.path,
+                everywhere=everywhere,
+                stop=self._stop,
+                state=lambda: self.state,
+                predict=evaluator.predict,
+                log=log,
+            )
+
+        return Callbacks(self._state.rules.callbacks, view, self._plan)
 
     @property
     def state(self) -> RunState:
@@ -145,7 +171,7 @@ class Training:
                 self._stop.limit(self._plan.experiment.max_time)
                 assert self._recorder is not None
                 self._recorder.log_changes()
-            reason = self._ended or driver.run()
+            reason = self._ended or self._driven(driver)
             self._close(reason)
         except BaseException as error:
             self._failed(error)
@@ -153,6 +179,19 @@ class Training:
         finally:
             self._signals.leave()
         self._phases.set(Phase(PhaseName.DONE))
+        return reason
+
+    def _driven(self, driver: Driver) -> str:
+        """Train, the callbacks told of the beginning and of the end, however it ends; return the stop reason."""
+        callbacks = self._callbacks
+        assert callbacks is not None
+        try:
+            callbacks.start()
+            reason = driver.run()
+        except Exception:
+            callbacks.end("error")
+            raise
+        callbacks.end(reason)
         return reason
 
     def _end_reason(self) -> str | None:

@@ -19,6 +19,7 @@ KINDS = {
     "tasks": "nitro_cli.tasks:TASKS",
     "metrics": "nitro_cli.metrics:METRICS",
     "optimizers": "nitro_cli.optim:OPTIMIZERS",
+    "callbacks": "nitro_cli.experiment:CALLBACKS",
     "calibrators": "nitro_cli.analysis:CALIBRATORS",
 }
 """What can be listed, and where the catalogue of each kind of part is."""
