@@ -25,6 +25,7 @@ HOOKS = (
     "metrics",
     "finalize_metrics",
     "metrics_residency",
+    "evaluate_split",
     "check_batch",
     "optimizer",
     "param_group",
@@ -98,6 +99,7 @@ class Hooks:
         loss: ClassVar[Callable[..., Any]]
         train_metrics: ClassVar[Callable[..., Any]]
         metrics: ClassVar[Callable[..., Any]]
+        evaluate_split: ClassVar[Callable[..., Any]]
         check_batch: ClassVar[Callable[..., Any]]
         train_step: ClassVar[Callable[..., Any]]
         setup_optimizers: ClassVar[Callable[..., Any]]

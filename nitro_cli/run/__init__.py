@@ -16,6 +16,7 @@ with lazy_names(__name__):
     from nitro_cli.run.handle import Nitro, set_exporter, train
     from nitro_cli.run.loop import train_events
     from nitro_cli.run.output_meaning import OutputMeaning, meaning_of
+    from nitro_cli.run.own_evaluation import EvaluatedRun
     from nitro_cli.run.phases import Phase, PhaseName, PhaseState, register_phase_monitor, unregister_phase_monitor
     from nitro_cli.run.plan import Plan
     from nitro_cli.run.position import Position

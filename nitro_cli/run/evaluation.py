@@ -15,6 +15,7 @@ from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import Program, build_eval_loss, build_forward, build_metrics
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.output_shapes import check_outputs
+from nitro_cli.run.own_evaluation import own_evaluation
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.prediction_inputs import prediction_batch, unlike_training
 from nitro_cli.run.progress import Progress
@@ -66,9 +67,13 @@ class Evaluator:
         Raises:
             DataStopped: the data ended with the stop.
             NotFoundError: no split of that name; those there are are listed.
-            MetricError: the loss and the experiment's metrics report the same name.
+            MetricError: the loss and the experiment's metrics report the same name, or `evaluate_split` what is no
+                number.
         """
         split, plan = self._split(split_name), self._plan
+        own = own_evaluation(plan, run, self.predict, split_name)
+        if own is not None and observe is None:
+            return own
         accumulators = _Accumulators(plan, split)
         given = _Given.of(plan, run)
         host_view = run.host_view()
@@ -102,7 +107,7 @@ class Evaluator:
             results = accumulators.results(host_view)
         finally:
             Progress.call("end", results)
-        return results
+        return results if own is None else own
 
     def try_first_batch(self, split_name: str, run: RunState) -> dict[str, Any] | None:
         """Compile what a pass over a split needs, by taking its first batch through it.

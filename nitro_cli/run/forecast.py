@@ -228,7 +228,8 @@ def _disk_need(plan: Plan, run: RunState) -> DiskNeed | None:
 def _try_validation(plan: Plan, run: RunState, evaluator: Evaluator) -> None:
     """Take the first batch of the `val` split through what validation does; nothing is kept of it.
 
-    With several processes, each of which holds a part of the split, the first whole pass is what shows a mistake.
+    What an `evaluate_split` reports shows when it runs. With several processes, each of which holds a part of the
+    split, the first whole pass is what shows a mistake.
 
     Args:
         plan, run: of the handle.
@@ -237,7 +238,7 @@ def _try_validation(plan: Plan, run: RunState, evaluator: Evaluator) -> None:
     Raises:
         MetricError: a metric that something goes by is not reported; and whatever `metrics` raises.
     """
-    if "val" not in plan.splits or process_count() > 1:
+    if "val" not in plan.splits or process_count() > 1 or plan.settings.hooks.has("evaluate_split"):
         return
     found = evaluator.try_first_batch("val", run)
     if found is not None:

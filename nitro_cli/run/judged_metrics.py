@@ -36,7 +36,8 @@ def judged_metrics(plan: Plan) -> Iterator[tuple[str, str]]:
 def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[str, Any]) -> None:
     """Refuse a rule that goes by a metric which the validation of a training run cannot report.
 
-    What `finalize_metrics` and a `metrics` hook on the host report shows only when they run; all else is known here.
+    What `evaluate_split`, `finalize_metrics` and a `metrics` hook on the host report shows only when they run; all else
+    is known here.
 
     Args:
         plan: of the run.
@@ -47,7 +48,13 @@ def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[st
     """
     split, e, hooks = plan.splits.get("val"), plan.experiment, plan.settings.hooks
     asked = dict(judged_metrics(plan))
-    if split is None or "train" not in plan.splits or not asked or hooks.has("finalize_metrics"):
+    if (
+        split is None
+        or "train" not in plan.splits
+        or not asked
+        or hooks.has("finalize_metrics")
+        or hooks.has("evaluate_split")
+    ):
         return
     custom = hooks.has("metrics")
     if custom and plan.hooks.residency["metrics"] == "host":
