@@ -11,7 +11,7 @@ from nitro_cli.experiment import BatchProblem
 
 __all__ = ["class_problem", "column_problem", "mask_problem", "share_problem", "weight_problem", "width_problem"]
 
-TOLERANCE = 1e-5
+SUM_TOLERANCE = 1e-5
 """How far the sum of a distribution may be from 1."""
 
 
@@ -96,7 +96,7 @@ def share_problem(target: np.ndarray, counts: np.ndarray | None, classes: int) -
     if found is not None:
         return found
     total = np.where(has, target.astype(np.float64).sum(axis=-1), 1.0)
-    wrong = _shown(np.abs(total - 1) > TOLERANCE, counts)
+    wrong = _shown(np.abs(total - 1) > SUM_TOLERANCE, counts)
     return _first(total, wrong, why="a distribution adds up to 1", what="the target adds up to")
 
 
