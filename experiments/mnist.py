@@ -28,7 +28,7 @@ from nitro_cli.optim import one_cycle
 
 from .idx import read_idx
 
-__all__ = ["MnistCNN", "MnistMLP"]
+__all__ = ["CLASSES", "SIDE", "MnistCNN", "MnistImages", "MnistMLP", "apply_dense", "dense"]
 
 CLASSES = 10
 SIDE = 28
@@ -65,25 +65,14 @@ def macro_recall(confusion: np.ndarray) -> float:
     return float(np.mean(np.diag(confusion) / np.maximum(confusion.sum(axis=1), 1)))
 
 
-class Mnist(Experiment):
-    """What both MNIST experiments share: data, loss and metrics."""
+class MnistImages(Experiment):
+    """The images and labels that every MNIST experiment is trained on."""
 
     data_dir: Path | None = None
     """Folder with the four IDX files; unset, the ones that come with nitro."""
 
     batch_size: int = 100
     """Images per micro-batch. Must divide 55,000."""
-
-    smoothing: Device[float] = 0.05
-    """Label smoothing: the share of the target spread over all classes. Sweep or schedule it, nothing recompiles."""
-
-    temperature: Device[float] = 1.0
-    """Softmax temperature, for calibration after training; 1 changes nothing."""
-
-    class_weights: Device[Any] = np.ones(CLASSES, np.float32)
-    """Weight of each class in the loss, derived from the training labels: inverse frequency, mean 1."""
-
-    monitor = ("macro_recall", "max")
 
     def build_data(self, dist: Dist) -> dict[str, ArrayBatches]:
         """55,000 training images, 5,000 for validation, 10,000 for the test."""
@@ -110,6 +99,21 @@ class Mnist(Experiment):
     def shaped(self, images: Any) -> Any:
         """The images in the shape that the model takes."""
         return images
+
+
+class Mnist(MnistImages):
+    """What the experiments with a loss and metrics of their own share."""
+
+    smoothing: Device[float] = 0.05
+    """Label smoothing: the share of the target spread over all classes. Sweep or schedule it, nothing recompiles."""
+
+    temperature: Device[float] = 1.0
+    """Softmax temperature, for calibration after training; 1 changes nothing."""
+
+    class_weights: Device[Any] = np.ones(CLASSES, np.float32)
+    """Weight of each class in the loss, derived from the training labels: inverse frequency, mean 1."""
+
+    monitor = ("macro_recall", "max")
 
     def derive(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Class weights from the training split's label counts."""
