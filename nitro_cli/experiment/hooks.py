@@ -44,6 +44,7 @@ HOOKS = (
     "checkpoint_filename",
     "export_inputs",
     "export_outputs",
+    "export_head",
     "export_preprocess",
     "export_postprocess",
     "export_client_inputs",
@@ -107,6 +108,7 @@ class Hooks:
         grad_rule: ClassVar[Callable[..., Any]]
         export_inputs: ClassVar[Callable[..., Any]]
         export_outputs: ClassVar[Callable[..., Any]]
+        export_head: ClassVar[Callable[..., Any]]
         export_preprocess: ClassVar[Callable[..., Any]]
         export_postprocess: ClassVar[Callable[..., Any]]
         export_client_inputs: ClassVar[Callable[..., Any]]

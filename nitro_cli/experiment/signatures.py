@@ -17,6 +17,7 @@ _POSITIONAL: dict[str, tuple[str, ...]] = {
     "metrics": ("outputs",),
     "train_metrics": ("outputs",),
     "check_batch": ("outputs",),
+    "export_head": ("outputs",),
     "visualize": ("outputs",),
     "train_step": ("model", "params", "opt_state", "state"),
 }

@@ -112,7 +112,7 @@ def expected_outputs(served: Served, sizes: Iterable[int]) -> Expected:
 def predicted(nitro: Nitro, served: Served, wire: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
     """What `predict` gives for wire inputs, by output name, without fixing the size that the handle predicts in."""
     batch = {name: np.asarray(value) for name, value in served.prepare(*wire).items()}
-    own = nitro.evaluator.predict(batch, nitro.run_state, widen=False)
+    own = served.head(jax.tree.map(jnp.asarray, nitro.evaluator.predict(batch, nitro.run_state, widen=False)))
     specs = served.contract.outputs
     sent = {spec.name: value for spec, value in zip(served.contract.inputs, wire, strict=True)}
     leaves = output_leaves(own, specs)

@@ -31,6 +31,10 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 Weights = dict[str, np.ndarray]
 
 
+def _as_it_is(outputs: Any) -> Any:
+    return outputs
+
+
 @dataclass(frozen=True)
 class Served:
     """What is exported.
@@ -41,6 +45,7 @@ class Served:
         contract: the wire contract, outputs with their dtypes and shapes filled in.
         prepare: wire arrays to the batch that `forward` takes, on the host.
         device: the values that Device fields were baked at.
+        head: what `forward` returned to what leaves, on arrays of JAX.
     """
 
     function: Callable[..., dict[str, Any]]
@@ -48,6 +53,7 @@ class Served:
     contract: WireContract
     prepare: Callable[..., Mapping[str, Any]]
     device: Weights
+    head: Callable[[Any], Any] = _as_it_is
 
     def example(self, batch: int, seed: int = 0) -> tuple[np.ndarray, ...]:
         """Made-up wire inputs of a batch size, the same for the same seed."""
@@ -79,7 +85,7 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
     baked = {name: np.asarray(value) for name, value in nitro.run_state.device_now().items()}
     baked.update({name: value for name, value in (device or {}).items() if name in baked})
     view = exported_view(e, baked)
-    prepare = _preprocess(view, contract)
+    prepare, head = _preprocess(view, contract), _head(view)
     routing = resolve_routing(HookTable(e), tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.plan.model.adapted
 
@@ -90,7 +96,7 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
         batch = prepare(*wire)
         bound = BoundModel(model, train=False, key=None)
         outputs, _ = routing.call(view, "forward", bound, p, s, batch=batch)
-        return outputs
+        return head(outputs)
 
     if not contract.outputs:
         with inputs_named(contract):
@@ -101,7 +107,7 @@ def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray]
         sent = {spec.name: value for spec, value in zip(contract.inputs, wire, strict=True)}
         return _selected(outputs_of(weights, *wire), sent, contract)
 
-    return Served(function, weights, contract, prepare, baked)
+    return Served(function, weights, contract, prepare, baked, head)
 
 
 def exported_view(e: Experiment, device: Mapping[str, np.ndarray]) -> Experiment:
@@ -156,6 +162,24 @@ def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mappi
         return batch
 
     return prepare
+
+
+def _head(view: Experiment) -> Callable[[Any], Any]:
+    hooks = HookTable(view)
+    if not hooks.has("export_head"):
+        return _as_it_is
+
+    def head(outputs: Any) -> Any:
+        made = hooks.call(view, "export_head", outputs)
+        if not isinstance(made, Mapping) or not made:
+            raise HookError(
+                f"`export_head` returned {type(made).__name__}",
+                why="it names what leaves",
+                fix="return a mapping of names to arrays: {'outputs': outputs, ...}",
+            )
+        return made
+
+    return head
 
 
 def _batch_fields(prepare: Callable[..., Mapping[str, Any]], contract: WireContract) -> Mapping[str, Any]:

@@ -153,6 +153,7 @@ class SupervisedTask(Task):
         weighted = fields if self.weight is None else {**fields, "weight": BatchField((self.weight,))}
         checked = {name: field for name, field in weighted.items() if name != "valid"}
         found = {"loss": Hook(self._loss, weighted), "check_batch": Hook(self._check_batch, checked)}
+        found["export_head"] = Hook(self.export_head)
         if self.train_metrics:
             found["train_metrics"] = Hook(self._train_metrics, fields, residency="device")
         if self.metrics:
