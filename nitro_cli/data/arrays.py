@@ -189,7 +189,7 @@ class ArrayBatches:
         if not (self.resident or (self.resident is None and small and not wrapped)):
             return None
         sizes = (self.batch_size,) * (len(self) - 1) + (self.last_batch_size,)
-        return ResidentArrays(self.arrays, self.batch_size, sizes, self._order)
+        return ResidentArrays(self.arrays, min(self.batch_size, self.samples), sizes, self._order)
 
     def _buffers(self, array: np.ndarray) -> BatchBuffers:
         return BatchBuffers((len(self._dist.range(self.batch_size)), *array.shape[1:]), array.dtype)

@@ -9,6 +9,7 @@ from nitro_cli.data.adapters import adapt
 from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.batches import batch_length, field_specs, leading_size
 from nitro_cli.data.first_batch import first_batch
+from nitro_cli.data.padded import padded_split
 from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.split import PrefetchPlan, Split
 from nitro_cli.data.wrappers import NoPrefetch, Prefetch
@@ -26,7 +27,9 @@ def default_workers() -> int:
     return min(cores, _MOST_WORKERS)
 
 
-def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1, seed: int = 0) -> Split:
+def inspect_split(
+    name: str, source: Any, *, train: bool = False, accum: int = 1, seed: int = 0, pads: bool = False
+) -> Split:
     """Check what a split promises and draw its first batch.
 
     Args:
@@ -35,6 +38,7 @@ def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1
         train: whether the split is trained on: no partial batch, and a batch count divisible by `accum`.
         accum: micro-batches per optimizer step.
         seed: seed of the run.
+        pads: whether a train split may end in a partial batch or in the middle of a step: it is padded then.
 
     Raises:
         DataError: a promise is broken; split, batch, field and the fix are named.
@@ -42,7 +46,7 @@ def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1
     unwrapped = source.source if isinstance(source, (Prefetch, NoPrefetch)) else source
     adapted = adapt(name, unwrapped)
     reader = reader_of(name, adapted)
-    if train and reader.batches % accum:
+    if train and not pads and reader.batches % accum:
         rest = reader.batches % accum
         raise DataError(
             f"{reader.batches} batches do not divide into steps of accum={accum} micro-batches: {rest} left over",
@@ -56,12 +60,13 @@ def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1
         raise DataError(
             "the first batch has no samples", where=f"split `{name}`, batch 0", fix="leave empty batches out"
         )
-    if train:
-        _refuse_partial(name, adapted, reader, size, seed)
+    last = _last_size(name, adapted, reader, size, seed) if train else None
+    if train and not pads and last is not None and last != size:
+        raise _partial(name, reader, size, last)
     resident = None
     if isinstance(unwrapped, ArrayBatches):
         resident = unwrapped.resident_arrays(wrapped=unwrapped is not source)
-    return Split(
+    split = Split(
         name=name,
         source=unwrapped,
         batches=reader.batches,
@@ -73,22 +78,30 @@ def inspect_split(name: str, source: Any, *, train: bool = False, accum: int = 1
         train=train,
         _reader=reader,
     )
+    # Where nobody knows the last batch before it comes it has to be full: the check of the stream sees to that.
+    return padded_split(split, size if last is None else last, accum) if train and pads else split
 
 
-def _refuse_partial(name: str, source: Any, reader: Reader, size: int, seed: int) -> None:
+def _last_size(name: str, source: Any, reader: Reader, size: int, seed: int) -> int | None:
+    """Samples of the last batch; None where that is known when the pass gets there."""
     last = getattr(source, "last_batch_size", None)
-    if last is None:
-        if reader.open_indexed is None:
-            return  # Known only when the pass gets there; the stream's check refuses it then.
-        index = reader.batches - 1
-        last = leading_size(reader.open_indexed(0, seed)(index), f"split `{name}`, batch {index}")
-    if last != size:
-        raise DataError(
-            f"the last of {reader.batches} batches has {last} samples, the first has {size}",
-            where=f"split `{name}`, batch {reader.batches - 1}",
-            why="a partial batch would weigh its samples more than the others' in training",
-            fix="drop it (drop_last=True), or choose a batch size that divides the number of samples",
-        )
+    if last is not None:
+        return int(last)
+    if reader.open_indexed is None:
+        last = None if reader.rows is None else reader.rows - (reader.batches - 1) * size
+        return last if last is not None and 0 < last < size else None
+    index = reader.batches - 1
+    return leading_size(reader.open_indexed(0, seed)(index), f"split `{name}`, batch {index}")
+
+
+def _partial(name: str, reader: Reader, size: int, last: int) -> DataError:
+    return DataError(
+        f"the last of {reader.batches} batches has {last} samples, the first has {size}",
+        where=f"split `{name}`, batch {reader.batches - 1}",
+        why="a partial batch would weigh its samples more than the others' in training",
+        fix="drop it (drop_last=True), choose a batch size that divides the number of samples, or declare `valid` in "
+        "`loss` and `train_metrics`, and return sums over the valid rows",
+    )
 
 
 def _resolve_prefetch(name: str, source: Any, reader: Reader) -> PrefetchPlan:

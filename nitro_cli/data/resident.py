@@ -24,7 +24,7 @@ class ResidentArrays:
     Args:
         arrays: whole host arrays by field, sample dimension first; read-only.
         batch_size: samples per batch.
-        sizes: number of real samples in each batch; only the last may be below `batch_size`.
+        sizes: number of real samples in each batch; only the last that has any may be below `batch_size`.
         order: epoch and seed of the run to the order of all samples of that epoch.
     """
 
@@ -72,7 +72,7 @@ class ResidentArrays:
             seed: seed of the run; a seed of the source itself goes before it.
 
         Returns:
-            int32 array of shape (batches, batch_size); a short last row repeats its last index.
+            int32 array of shape (batches, batch_size); what is short repeats the last index.
         """
         total = sum(self.sizes)
         table = np.empty(len(self.sizes) * self.batch_size, np.int32)

@@ -20,7 +20,7 @@ from nitro_cli.data.stream import BatchStream, InlineStream, StreamPlan
 from nitro_cli.errors import DataError, warn
 from nitro_cli.text import exception_text
 
-__all__ = ["PrefetchPlan", "Split", "release_splits"]
+__all__ = ["Padding", "PrefetchPlan", "Split", "release_splits"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,21 @@ class PrefetchPlan:
 
 
 @dataclass(frozen=True)
+class Padding:
+    """What of a padded epoch is real.
+
+    Attributes:
+        full: batches without padding.
+        rest: real samples of the batch after them; what follows has none.
+        split: the split as it is, for passes that need no whole steps.
+    """
+
+    full: int
+    rest: int
+    split: Split
+
+
+@dataclass(frozen=True)
 class Split:
     """One split of `build_data`, inspected.
 
@@ -63,6 +78,8 @@ class Split:
         train: whether batches shorter than `batch_size` are refused.
         recognisable: whether its first batch can tell it from other data: it repeats, and is that of the whole split.
         apart: whether every process of several has samples of its own.
+        padding: what is real of a train split that ends in a short batch or in the middle of a step, whose `batches`
+            are padded to whole steps; None where all is.
     """
 
     name: str
@@ -79,6 +96,7 @@ class Split:
     recognisable: bool = True
     apart: bool = False
     _own_check: OwnCheck | None = field(default=None, repr=False)
+    padding: Padding | None = None
 
     @cached_property
     def identity(self) -> SplitIdentity:
@@ -147,7 +165,8 @@ class Split:
         Args:
             dist: the process; `batch_size` is divisible by the number of processes.
         """
-        source = self.source.part(dist) if isinstance(self.source, ArrayBatches) and self.train else None
+        whole = not isinstance(self.source, ArrayBatches) or not self.train or self.padding is not None
+        source = None if whole else self.source.part(dist)
         if source is None:
             return self
         return replace(self, _reader=reader_of(self.name, source), _rows=len(dist.range(self.batch_size)))
@@ -176,6 +195,8 @@ class Split:
                 why="evaluation takes the same whole batches in every process",
                 fix="return the samples to evaluate as a split that is the same in every process",
             )
+        if self.padding is not None:
+            return self.padding.split
         return self if self._rows is None else replace(self, _reader=reader_of(self.name, self.source), _rows=None)
 
     def check_device_fields(self, device_fields: Collection[str]) -> None:

@@ -38,7 +38,7 @@ with lazy_names(__name__):
     from .part_leaves import PartField, graphconst_value, parts_of
     from .problems import Problem
     from .protocols import CheckpointStore, Logger, StopRule
-    from .routing import Routing, resolve_routing
+    from .routing import VALID, Routing, resolve_routing
     from .schedules import (
         SCHEDULE_KINDS,
         Constant,

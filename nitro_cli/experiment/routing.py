@@ -11,7 +11,10 @@ from nitro_cli.errors import RoutingError, nearest
 from .hook_table import HookTable
 from .signatures import HookSignature
 
-__all__ = ["Routing", "resolve_routing"]
+__all__ = ["VALID", "Routing", "resolve_routing"]
+
+VALID = "valid"
+"""What a traced hook declares that wants to know which rows of a batch are no padding, bool[batch]."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Routing:
         batch_fields: the fields of the batch it was resolved from, in its order.
         traced: the hooks that run inside a program.
         routed: hook name to the fields it receives, in the batch's order.
+        padded: the traced hooks that receive beside them which rows are no padding.
     """
 
     table: HookTable
@@ -31,6 +35,7 @@ class Routing:
     batch_fields: tuple[str, ...]
     traced: tuple[str, ...]
     routed: Mapping[str, tuple[str, ...]]
+    padded: frozenset[str] = frozenset()
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -52,6 +57,11 @@ class Routing:
             raise RoutingError(f"the hook {hook!r} is not routed", nearest=nearest(hook, self.routed))
         return self.routed[hook]
 
+    def taken(self, hook: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """What a routed hook receives of a batch, which may lack fields and may say which rows are no padding."""
+        names = (*self.fields_for(hook), VALID) if hook in self.padded else self.fields_for(hook)
+        return {name: batch[name] for name in names if name in batch}
+
     def kwargs(self, hook: str, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments of a hook from a batch, which may lack fields that other hooks declare.
 
@@ -59,6 +69,10 @@ class Routing:
             RoutingError: the batch lacks a field the hook requires.
         """
         names, signature = self.fields_for(hook), self.signatures[hook]
+        if hook in self.padded:
+            names = (*names, VALID)
+        elif self.padded:
+            batch = {name: value for name, value in batch.items() if name != VALID}
         if all(name in batch for name in names) and not signature.takes_all:
             return signature.arguments({name: batch[name] for name in names})
         return signature.arguments(batch)
@@ -98,5 +112,14 @@ def resolve_routing(
     """
     inside = tuple(dict.fromkeys(traced))
     signatures = {hook: table.fields(hook) for hook in dict.fromkeys([*inside, *host])}
+    padded = frozenset(hook for hook in inside if signatures[hook].declares(VALID))
+    if padded and VALID in batch_fields:
+        raise RoutingError(
+            f"the batch has a field {VALID!r}, which {' and '.join(sorted(padded))} would not get",
+            why=f"a traced hook that declares {VALID!r} is told which rows of the batch are no padding",
+            fix="rename the field",
+        )
+    # It is not the batch's to give.
+    signatures |= {hook: signatures[hook].with_optional(VALID) for hook in padded}
     routed = {hook: signature.fields_for(batch_fields) for hook, signature in signatures.items()}
-    return Routing(table, signatures, tuple(batch_fields), inside, routed)
+    return Routing(table, signatures, tuple(batch_fields), inside, routed, padded)

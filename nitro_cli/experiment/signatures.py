@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nitro_cli.errors import RoutingError, nearest
@@ -83,6 +83,18 @@ class HookSignature:
     def optional(self) -> tuple[str, ...]:
         """The fields that it takes where the batch has them."""
         return tuple(field.names[0] for field in self.keywords.values() if not field.required)
+
+    def declares(self, field: str) -> bool:
+        """Whether it takes a field by this name."""
+        return any(taken.names == (field,) for taken in self.keywords.values())
+
+    def with_optional(self, field: str) -> HookSignature:
+        """The same, doing without a field."""
+        keywords = {
+            keyword: replace(taken, required=False) if taken.names == (field,) else taken
+            for keyword, taken in self.keywords.items()
+        }
+        return replace(self, keywords=keywords)
 
     def lacking(self, batch_fields: Collection[str]) -> tuple[str, ...]:
         """The required fields that a batch with `batch_fields` lacks."""

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nitro_cli.experiment import Experiment, Routing, Term, compile_view
+from nitro_cli.experiment import VALID, Experiment, Routing, Term, compile_view
 from nitro_cli.metrics import MODES
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import batch_outputs, split_loss
@@ -45,6 +45,7 @@ def build_forward(plan: EvalPlan) -> Any:
         params: PyTree, state: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]
     ) -> PyTree:
         view = compile_view(plan.experiment, device)
+        batch = _told(plan, "forward", batch, _rows(batch))
         model = BoundModel(plan.model, train=False, key=None)
         outputs, _ = forward(view, model, params, state, plan.routing, batch)
         outputs = batch_outputs(outputs, _rows(batch))
@@ -62,6 +63,7 @@ def build_eval_loss(plan: EvalPlan, real: int | None) -> Any:
     def eval_loss(outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]) -> dict[str, Term]:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
+        batch = _told(plan, "loss", batch, _rows_of(outputs))
         parts = split_loss(plan.routing.call(view, "loss", outputs, batch=batch))
         values = {} if parts.value is None else {"loss": Term(parts.value)}
         values |= {f"loss/{name}": jax.tree.map(jnp.asarray, term) for name, term in parts.terms.items()}
@@ -76,6 +78,7 @@ def build_metrics(plan: EvalPlan, real: int | None) -> Any:
     def metrics(outputs: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]) -> Any:
         view = compile_view(plan.experiment, device)
         outputs, batch = _cut((outputs, dict(batch)), real)
+        batch = _told(plan, "metrics", batch, _rows_of(outputs))
         values = plan.routing.call(view, "metrics", outputs, batch=batch)
         return values if plan.layout is None else plan.layout.same(jax.tree.map(jnp.asarray, values))
 
@@ -84,6 +87,17 @@ def build_metrics(plan: EvalPlan, real: int | None) -> Any:
 
 def _cut(tree: PyTree, real: int | None) -> PyTree:
     return tree if real is None else jax.tree.map(lambda leaf: leaf[:real], tree)
+
+
+def _told(plan: EvalPlan, hook: str, batch: Mapping[str, jax.Array], rows: int) -> Mapping[str, jax.Array]:
+    """The batch as a hook takes it that wants to know which rows are no padding: all, where nobody says."""
+    if hook not in plan.routing.padded or VALID in batch:
+        return batch
+    return {**batch, VALID: jnp.ones(max(rows, 0), bool)}
+
+
+def _rows_of(outputs: PyTree) -> int:
+    return next((leaf.shape[0] for leaf in jax.tree.leaves(outputs)), -1)
 
 
 def _rows(batch: Mapping[str, jax.Array]) -> int:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from nitro_cli.experiment import compile_view
+from nitro_cli.experiment import VALID, compile_view
 from nitro_cli.optim import in_accumulators
 from nitro_cli.programs.denominators import LossTrace
 from nitro_cli.programs.hook_returns import check_same_tree, split_loss, split_metrics
 from nitro_cli.programs.models import BoundModel
 from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.programs.readback import StepNumbers
-from nitro_cli.programs.step_batches import Batches, BatchWindow, batch_of, one_by_one
+from nitro_cli.programs.step_batches import REAL, Batches, BatchWindow, batch_of, one_by_one
 from nitro_cli.programs.step_plan import Row, StepPlan, TrainState, forward
 
 __all__ = ["accumulate"]
@@ -67,9 +67,13 @@ def accumulate(
     # In half precision a sum of gradients would lose what is added to it.
     (grads, state, total), rest = _folded(plan, batches, batch_at, one, (in_accumulators(grads), state, total))
     kept = jax.tree.map(lambda one, others: jnp.concatenate([one, others]), kept, rest)
+    count: Any = plan.accum
+    if plan.incomplete:
+        full, rest = inputs[REAL]
+        count = jnp.minimum(count, full + (rest > 0) - carry.position)
     if not total.weights:
-        grads = jax.tree.map(lambda x: x / plan.accum, grads)
-    return grads, state, total.over(plan.accum), kept
+        grads = jax.tree.map(lambda x: (x / count).astype(x.dtype), grads)
+    return grads, state, total.over(count), kept
 
 
 def _folded(
@@ -81,7 +85,8 @@ def _folded(
 ) -> tuple[Any, PyTree]:
     """`one(carry, batch, index) -> (carry, kept)` over the micro-batches after the first, the kept stacked."""
     if plan.scan:
-        stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *batches[1:]) if one_by_one(batches) else None
+        found = [batch_at(index) for index in range(1, plan.accum)] if one_by_one(batches) else []
+        stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *found) if found else None
 
         def body(carry: Any, index: jax.Array) -> Any:
             batch = batch_at(index) if stacked is None else jax.tree.map(lambda x: x[index - 1], stacked)
@@ -121,16 +126,19 @@ def _totals(
     plan.names.forward_twice = first.of_model
     # What is gathered is gathered whole, so only what is needed is there to gather.
     if isinstance(batches, BatchWindow):
-        batches = batches._replace(fields={name: batches.fields[name] for name in first.fields})
+        batches = batches._replace(fields=_chosen(batches.fields, first.fields))
     elif not one_by_one(batches):
-        inputs = {**inputs, "arrays": {name: inputs["arrays"][name] for name in first.fields}}
+        inputs = {**inputs, "arrays": _chosen(inputs["arrays"], first.fields)}
 
     def batch_at(index: Any) -> Mapping[str, jax.Array]:
         return batch_of(batches, inputs, carry.position, index)
 
     def found(state: PyTree, batch: Mapping[str, jax.Array], index: Any) -> tuple[Totals, PyTree]:
         trace = trace_of(batch) if one_by_one(batches) else first
-        return trace.denominators(carry.params, state, batch, jax.random.fold_in(key, index), device)
+        under, after = trace.denominators(carry.params, state, batch, jax.random.fold_in(key, index), device)
+        if plan.incomplete:
+            under = jax.tree.map(lambda x: jnp.where(batch[VALID][0], x, 0), under)
+        return under, after
 
     def one(acc: tuple[Totals, PyTree], batch: Mapping[str, jax.Array], index: Any) -> Any:
         under, state = found(acc[1], batch, index)
@@ -138,6 +146,11 @@ def _totals(
 
     (totals, _), _ = _folded(plan, batches, batch_at, one, found(carry.state, batch_at(0), 0))
     return totals
+
+
+def _chosen(arrays: Mapping[str, jax.Array], names: Collection[str]) -> dict[str, jax.Array]:
+    """Those of some names; any one of others says how many rows a batch has."""
+    return {name: arrays[name] for name in arrays if name in names} or dict([next(iter(arrays.items()))])
 
 
 def _gradient(
@@ -169,6 +182,9 @@ def _gradient(
         if routing.table.has("train_metrics") and not plan.outputs_to_host:
             returned = routing.call(view, "train_metrics", outputs, batch=batch)
             numbers = numbers.beside(*split_metrics(returned, {"loss", *numbers.means, *numbers.sums}))
+        if plan.incomplete:
+            there = batch[VALID][0]
+            loss, numbers = jnp.where(there, loss, 0), numbers.where(there)
         return loss, (new_state, numbers, outputs if plan.outputs_to_host else None)
 
     gradient = jax.value_and_grad(objective, has_aux=True)

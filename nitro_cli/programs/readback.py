@@ -79,9 +79,14 @@ class StepNumbers(NamedTuple):
         means, sums = jax.tree.map(jnp.add, (self.means, self.sums), (other.means, other.sums))
         return StepNumbers(means, sums, self.weights)
 
-    def over(self, micro_batches: int) -> StepNumbers:
+    def over(self, micro_batches: int | jax.Array) -> StepNumbers:
         """The numbers of the step, the means divided."""
         return self._replace(means=jax.tree.map(lambda x: x / micro_batches, self.means))
+
+    def where(self, there: jax.Array) -> StepNumbers:
+        """The same of a micro-batch that is there, zeros of one that is padding."""
+        means, sums = jax.tree.map(lambda x: jnp.where(there, x, 0), (self.means, self.sums))
+        return StepNumbers(means, sums, self.weights)
 
     def divided_by(self, totals: dict[str, jax.Array]) -> StepNumbers:
         """The same with other denominators, by name."""

@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
+import jax.numpy as jnp
 
-__all__ = ["BatchWindow", "Batches", "batch_of", "one_by_one"]
+from nitro_cli.experiment import VALID
+
+__all__ = ["REAL", "BatchWindow", "Batches", "batch_of", "one_by_one"]
+
+REAL = "real"
+"""Name of an input of the step: how much of an epoch is no padding."""
 
 
 class BatchWindow(NamedTuple):
@@ -36,10 +42,22 @@ def batch_of(batches: Batches, inputs: Mapping[str, Any], position: jax.Array, i
 
     Args:
         batches: of the step.
-        inputs: of the step; resident data is in them.
+        inputs: of the step; resident data is in them, and where a hook wants to know them the numbers of an epoch's
+            batches without padding and of the rows of the next, int32[2], as `REAL`.
         position: micro-batches taken in this epoch before the step, int32[].
         index: which micro-batch of the step.
     """
+    found = _found(batches, inputs, position, index)
+    if REAL not in inputs:
+        return found
+    size = next((len(rows) for rows in found.values()), 0)
+    full, rest = inputs[REAL]
+    at = position + index
+    rows = jnp.where(at < full, size, jnp.where(at == full, rest, 0))
+    return {**found, VALID: jnp.arange(size) < rows}
+
+
+def _found(batches: Batches, inputs: Mapping[str, Any], position: jax.Array, index: Any) -> Mapping[str, jax.Array]:
     if one_by_one(batches):
         return batches[index]
     # Without the barriers XLA computes indices and batch anew for every use of the batch.

@@ -71,6 +71,7 @@ class StepPlan:
         hyper: where each traced hyperparameter stands in a row.
         rule: the perturbing gradient rule, or None for the plain gradient.
         accum: micro-batches per optimizer step.
+        incomplete: whether the last step of an epoch may lack micro-batches: their place is taken by padding.
         scan: fold the micro-batches in a loop inside the program instead of writing them out.
         patience: how many steps in a row whose loss or gradient is not finite end the run; 0 takes them as others.
         branches: an update is left out by a branch, which costs nothing on a CPU; elsewhere a branch would wait for the
@@ -90,6 +91,7 @@ class StepPlan:
     hyper: Hyper
     rule: PerturbRule | None = None
     accum: int = 1
+    incomplete: bool = False
     scan: bool = False
     patience: int = 1
     branches: bool = False

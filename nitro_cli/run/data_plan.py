@@ -10,7 +10,7 @@ import numpy as np
 from nitro_cli.data import FieldSpec, Split, answer_fork_warnings, inspect_split
 from nitro_cli.distributed import WatchedDist, process_count, shared_split
 from nitro_cli.errors import ConfigError, HookError
-from nitro_cli.experiment import Experiment, HookTable, resolve_routing
+from nitro_cli.experiment import VALID, Experiment, HookTable, resolve_routing
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.plan import DataPlan, HookPlan, Settings
 from nitro_cli.run.restore import Source
@@ -67,7 +67,9 @@ def plan_data(
     splits: dict[str, Split] = {}
     for name, given in sources.items():
         accum = e.accum if name == "train" else 1
-        split = inspect_split(name, given, train=name == "train", accum=accum, seed=settings.seed)
+        train = name == "train"
+        pads = train and _told_of_padding(settings)
+        split = inspect_split(name, given, train=train, accum=accum, seed=settings.seed, pads=pads)
         split = split.checked_for_own_order(settings.seed)
         if process_count() > 1:
             split = shared_split(split, dist)
@@ -106,6 +108,16 @@ def plan_hooks(settings: Settings, data: DataPlan) -> HookPlan:
         split.check_device_fields(routing.device_fields)
         split.check_device_values(routing.device_fields, settings.seed)
     return HookPlan(manual, residency, routing)
+
+
+def _told_of_padding(settings: Settings) -> bool:
+    """Whether every hook that sees a batch of the train split is told which rows are no padding."""
+    hooks, e = settings.hooks, settings.experiment
+    manual = hooks.manual(e)
+    taken = [hook for hook in ("train_step", "loss", "train_metrics") if _is_used(hooks, hook, manual)]
+    if "train_metrics" in taken and _residency(hooks, e)["train_metrics"] == "host":
+        return False
+    return all(hooks.has(hook) and hooks.fields(hook).declares(VALID) for hook in taken if hook != "loss" or not manual)
 
 
 def _residency(hooks: HookTable, e: Experiment) -> dict[str, str]:

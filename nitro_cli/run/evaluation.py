@@ -10,8 +10,8 @@ import numpy as np
 
 from nitro_cli.data import Split, batch_length, pad_batch
 from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
-from nitro_cli.experiment import Routing, resolve_routing
-from nitro_cli.metrics import Mean, SplitAccumulator, check_reported
+from nitro_cli.experiment import VALID, Routing, resolve_routing
+from nitro_cli.metrics import Concat, Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import Program, build_eval_loss, build_forward, build_metrics
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.output_shapes import check_outputs
@@ -179,7 +179,10 @@ class Evaluator:
                 where=where,
                 fix=f"predict in batches of at most {width}",
             )
-        device_batch = placement.put_batch(pad_batch(routed, width))
+        padded = pad_batch(routed, width)
+        if "forward" in routing.padded:
+            padded[VALID] = np.arange(width) < real
+        device_batch = placement.put_batch(padded)
         try:
             outputs = self._forward(given, (_signature(device_batch), device_batch))
         except NitroError:
@@ -225,9 +228,13 @@ class Evaluator:
 
     def _prepare(self, width: int) -> Callable[[int, Mapping[str, np.ndarray]], Any]:
         placement, fields = self._plan.placement, self._plan.hooks.routed.device_fields
+        told = bool(self._plan.hooks.routed.padded)
 
         def prepare(index: int, batch: Mapping[str, np.ndarray]) -> Any:
-            device_batch = placement.put_batch(pad_batch({k: v for k, v in batch.items() if k in fields}, width))
+            padded = pad_batch({k: v for k, v in batch.items() if k in fields}, width)
+            if told:
+                padded[VALID] = np.arange(width) < batch_length(batch)
+            device_batch = placement.put_batch(padded)
             return _signature(device_batch), device_batch
 
         return prepare
@@ -235,13 +242,13 @@ class Evaluator:
     def _forward(self, given: _Given, prepared: Any) -> Any:
         signature, batch = prepared
         assert self._routing is not None
-        batch = {name: batch[name] for name in self._routing.fields_for("forward") if name in batch}
+        batch = self._routing.taken("forward", batch)
         args = (given.params, given.state, batch, given.device)
         key = ("eval", signature)
         if key not in self._programs:
             plan = self._plan.evaluated(self._routing)
             if not self._outputs_checked:
-                samples = {name: (array.shape[1:], array.dtype) for name, array in batch.items()}
+                samples = {name: (array.shape[1:], array.dtype) for name, array in batch.items() if name != VALID}
                 size = next((len(array) for array in batch.values()), 1)
                 check_outputs(plan, given.params, given.state, given.device, samples, size)
                 self._outputs_checked = True
@@ -251,16 +258,17 @@ class Evaluator:
     def _on_device(
         self, accumulators: _Accumulators, outputs: Any, prepared: Any, given: _Given, real: int, width: int
     ) -> tuple[Any, Any]:
-        """Device metrics and the evaluation loss of one batch, on its real samples only."""
+        """Device metrics and the evaluation loss of one batch: of its real samples."""
         signature, batch = prepared
-        cut = None if real == width else real
         found: list[Any] = [None, None]
         builders = (("metrics", build_metrics), ("loss", build_eval_loss))
         for slot, (hook, build) in enumerate(builders):
             if hook not in accumulators.on_device:
                 continue
-            fields = self._plan.hooks.routed.fields_for(hook)
-            args = (outputs, {name: batch[name] for name in fields if name in batch}, given.device)
+            routing = self._plan.hooks.routed
+            args = (outputs, routing.taken(hook, batch), given.device)
+            # A hook that knows which rows are padding takes them all.
+            cut = None if real == width or hook in routing.padded else real
             key = (hook, signature, cut)
             if key not in self._programs:
                 purpose = "metrics" if hook == "metrics" else "eval loss"
@@ -309,7 +317,7 @@ class _Accumulators:
         device_metrics, loss = extra
         if self._custom:
             if device_metrics is not None:
-                values = jax.tree.map(np.asarray, device_metrics)
+                values = _entries_of(jax.tree.map(np.asarray, device_metrics), real)
             else:
                 values = self._routing.call(view, "metrics", _sliced(outputs, real), batch=host)
             self._metrics.add(values, batch=index, samples=real)
@@ -339,6 +347,15 @@ class _Accumulators:
                 fix="rename the metric, or set eval_loss = false",
             )
         return {**reported, **losses}
+
+
+def _entries_of(metrics: Any, real: int) -> Any:
+    """Device metrics without the entries of padding, where they keep one per sample."""
+
+    def cut(value: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[:real], value) if isinstance(value, Concat) else value
+
+    return jax.tree.map(cut, metrics, is_leaf=lambda value: isinstance(value, Concat))
 
 
 def _signature(batch: Mapping[str, Any]) -> tuple[Any, ...]:

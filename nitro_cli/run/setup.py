@@ -14,7 +14,7 @@ import numpy as np
 
 from nitro_cli.data import Split
 from nitro_cli.distributed import WatchedDist, agree, process_count
-from nitro_cli.errors import warn
+from nitro_cli.errors import DataError, warn
 from nitro_cli.experiment import (
     HookTable,
     check_configuration,
@@ -38,7 +38,7 @@ from nitro_cli.run.judged_metrics import check_judged_metrics
 from nitro_cli.run.model_plan import BuiltModel, build_model, place_device_fields
 from nitro_cli.run.optim_plan import bind_schedules, build_optimizer, horizon
 from nitro_cli.run.output_shapes import check_evaluated_outputs
-from nitro_cli.run.plan import OptimPlan, Plan, Settings
+from nitro_cli.run.plan import DataPlan, OptimPlan, Plan, Settings
 from nitro_cli.run.position import Position
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.report import SetupReport
@@ -87,6 +87,7 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     position = position_of(source)
     with Progress.phase("building the model"):
         model = build_model(settings, start, placement, arrays, compiler, report)
+    _check_padding(data, model)
     _agree(settings, source, position, model, placement)
     total_steps = horizon(e, data, source, position)
     if hooks.routing is not None:
@@ -158,6 +159,25 @@ def _agree(
             "the initial parameters": jax.tree.leaves(model.params) if whole else [],
         }
     )
+
+
+def _check_padding(data: DataPlan, model: BuiltModel) -> None:
+    """Refuse padding in training that a layer would see: what it keeps of a batch would be of padding too."""
+    train = data.splits.get("train")
+    if train is not None and train.padding is not None and jax.tree.leaves(model.state):
+        raise DataError(
+            f"the train split ends in {_short_end(train)}, and the model has layer state",
+            where="split `train`",
+            why="padding would enter the layer state",
+            fix="drop it (drop_last=True), and choose an accum that divides the number of batches",
+        )
+
+
+def _short_end(train: Split) -> str:
+    assert train.padding is not None
+    if train.padding.rest:
+        return f"a batch of {train.padding.rest} of {train.batch_size} samples"
+    return f"a step of fewer micro-batches, {train.padding.full} batches in all"
 
 
 def _report(plan: Plan, params: Any) -> None:

@@ -34,6 +34,7 @@ def step_plan(plan: Plan) -> StepPlan:
             why="no process holds the whole batch",
             fix="compute them inside the program: metrics_residency('train_metrics') -> 'device'",
         )
+    train = plan.splits["train"]
     return StepPlan(
         experiment=e,
         routing=plan.hooks.routed,
@@ -42,6 +43,7 @@ def step_plan(plan: Plan) -> StepPlan:
         hyper=plan.optim.hyper,
         rule=plan.optim.rule,
         accum=e.accum,
+        incomplete=train.padding is not None and train.batches > train.padding.split.batches,
         patience=SKIPPED_IN_A_ROW if e.check_divergence == "skip" else int(e.check_divergence),
         branches=placement.on_host,
         ema=e.ema is not None,

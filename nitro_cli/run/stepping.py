@@ -11,6 +11,7 @@ import numpy as np
 from nitro_cli.errors import warn
 from nitro_cli.programs import (
     MOST_STEPS,
+    REAL,
     Program,
     StepNames,
     StepPlan,
@@ -58,6 +59,10 @@ class Stepper:
         self._shapes_told = False
         self._device_of: Any = None
         self._wish: tuple[int, Any] = (-1, None)
+        if plan.hooks.routed.padded:
+            train = plan.splits["train"]
+            real = (train.batches, 0) if train.padding is None else (train.padding.full, train.padding.rest)
+            self.inputs[REAL] = plan.placement.put(np.asarray(real, np.int32))
         if self.resident:
             resident, fields = plan.splits["train"].resident, plan.hooks.routed.device_fields
             assert resident is not None
