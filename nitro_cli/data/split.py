@@ -196,7 +196,7 @@ class Split:
                 fix="return the samples to evaluate as a split that is the same in every process",
             )
         if self.padding is not None:
-            return self.padding.split
+            return replace(self.padding.split, _own_check=self._own_check)
         return self if self._rows is None else replace(self, _reader=reader_of(self.name, self.source), _rows=None)
 
     def check_device_fields(self, device_fields: Collection[str]) -> None:
