@@ -30,11 +30,12 @@ def padded_split(split: Split, last: int, accum: int) -> Split:
     reader, resident = split._reader, split.resident
     # A batch that is not known to be short is not filled: the check of the stream refuses it.
     filled = size if last < size else 0
+    indexed, ordered = reader.open_indexed, reader.open_ordered
     padded = Reader(
         reader.path,
         batches,
-        open_indexed=None if reader.open_indexed is None else _indexed(reader.open_indexed, split.name, real, filled),
-        open_ordered=None if reader.open_ordered is None else _ordered(reader.open_ordered, split.name, batches, filled),
+        open_indexed=indexed and _indexed(indexed, split.name, real, filled),
+        open_ordered=ordered and _ordered(ordered, split.name, batches, filled),
         max_workers=reader.max_workers,
         skips_on_reentry=reader.skips_on_reentry,
         note=reader.note,
