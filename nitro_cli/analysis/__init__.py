@@ -50,9 +50,17 @@ with lazy_names(__name__):
     from nitro_cli.analysis.link_functions import sigmoid, softmax
     from nitro_cli.analysis.markdown import analysis_markdown
     from nitro_cli.analysis.metric_table import MetricTable, metrics_of
+    from nitro_cli.analysis.output_file import OutputFile
     from nitro_cli.analysis.policy import AbstentionPolicy, Decisions, Verdict
     from nitro_cli.analysis.prediction import Entries, Prediction, PredictionOrigin, concatenate
-    from nitro_cli.analysis.prediction_file import FILE_NAMES, PredictionMeta, TaskMeta, load_predictions, meta_array
+    from nitro_cli.analysis.prediction_file import (
+        FILE_NAMES,
+        PredictionMeta,
+        TaskMeta,
+        check_file_name,
+        load_predictions,
+        meta_array,
+    )
     from nitro_cli.analysis.probabilities import KINDS, Probabilities
     from nitro_cli.analysis.ranking import auroc, average_precision
     from nitro_cli.analysis.regression import mae, max_error, mse, r2, residual_quantiles, rmse

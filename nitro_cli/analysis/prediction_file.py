@@ -23,7 +23,7 @@ from nitro_cli.text.array_files import ArrayFile
 from nitro_cli.text.canonical import canonical
 from nitro_cli.text.documents import Digest, Document, Name, Names, check_document
 
-__all__ = ["FILE_NAMES", "META", "PredictionMeta", "TaskMeta", "load_predictions", "meta_array"]
+__all__ = ["FILE_NAMES", "META", "PredictionMeta", "TaskMeta", "check_file_name", "load_predictions", "meta_array"]
 
 META = "meta"
 FILE_NAMES = ("ids", "target", "probabilities", "decoded", META, "calibrated_probabilities", "score", "accepted")
@@ -75,6 +75,21 @@ class PredictionMeta(Document):
     ids: Name | None = None
     calibrator: Digest | None = None
     policy: Digest | None = None
+
+
+def check_file_name(name: str, where: str) -> None:
+    """Check that an output or a further value may have a name.
+
+    Raises:
+        ConfigError: it is one that a prediction file itself uses.
+    """
+    if name in FILE_NAMES:
+        raise ConfigError(
+            f"{name} is a name that a prediction file itself uses",
+            where=where,
+            why=f"its own names are {', '.join(FILE_NAMES)}",
+            fix="the target is written by itself" if name == "target" else "give it another name",
+        )
 
 
 def meta_array(meta: PredictionMeta) -> np.ndarray:

@@ -17,8 +17,14 @@ __all__ = ["CALLBACKS", "Callback", "register_callback"]
 
 _CallbackClass = TypeVar("_CallbackClass", bound="type[Callback]")
 
-CALLBACKS: Catalogue[type[Callback]] = Catalogue("callback", "nitro.callbacks", key="id")
-"""The callbacks by (id, version): registered by `register_callback`, or declared in the group `nitro.callbacks`."""
+CALLBACKS: Catalogue[type[Callback]] = Catalogue(
+    "callback",
+    "nitro.callbacks",
+    key="id",
+    shipped={"save_predictions": "nitro_cli.run.saved_predictions:SavePredictions"},
+)
+"""The callbacks by (id, version): nitro's own, those of `register_callback`, and those of the entry points
+`nitro.callbacks`."""
 
 
 class Callback(Part):

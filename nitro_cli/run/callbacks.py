@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nitro_cli.analysis import OutputFile, Probabilities
 from nitro_cli.distributed import host_array, is_main, process_count
 from nitro_cli.errors import ConfigError, HookError, NitroError, warn
 from nitro_cli.experiment import Callback, Experiment
 from nitro_cli.metrics import History
 from nitro_cli.programs import Outcome
 from nitro_cli.run.events import CheckpointBegan, EpochBegan, EpochRecorded, Evaluated, Event, StepsDone
+from nitro_cli.run.output_meaning import OutputMeaning, meaning_of
 from nitro_cli.run.plan import Plan
+from nitro_cli.run.prediction_rows import SplitRows, predicted_batches
+from nitro_cli.run.predictions import LoadedFrom, prediction_origin, write_predictions
 from nitro_cli.run.state import RunState
 from nitro_cli.run.stopping import StopRequest
 from nitro_cli.text import exception_text
@@ -140,6 +146,46 @@ class CallbackRun:
         """Outputs in evaluation mode, as those of `Nitro.predict`."""
         self._check_alone("predict", True)
         return self._predict(data, self._state())
+
+    def write_predictions(
+        self,
+        path: Path,
+        split: str,
+        fields: Sequence[str] = (),
+        *,
+        kind: str | None = None,
+        output: str | None = None,
+        target: str | None = None,
+        ids: str | None = None,
+        labels: tuple[str, ...] | None = None,
+    ) -> None:
+        """Write the predictions of a split to a file that `nitro analyze` reads; one that is there is replaced.
+
+        Args:
+            path: the `.npz`; its directory is made.
+            split: the split's name.
+            fields: further fields of the batches that are written.
+            kind, output, target, ids, labels: what the outputs mean, over what the experiment's task says.
+
+        Raises:
+            NotFoundError, DataError: there is no such split, field or output.
+        """
+        self._check_alone("write_predictions", True)
+        plan, state = self._plan, self._state()
+        said: dict[str, Any] = {"output": output, "target": target, "ids": ids}
+        own = meaning_of(state.host_view()) or OutputMeaning(None)
+        meaning = replace(own, **{name: value for name, value in said.items() if value is not None})
+        if kind is not None:
+            meaning = replace(meaning, spec=Probabilities(kind, -1, labels), decode=None)
+        source = SplitRows(plan, split, meaning, fields)
+        batches = predicted_batches(plan, lambda data: self._predict(data, state), source)
+        if not is_main():  # all processes run the program, one writes
+            collections.deque(batches, maxlen=0)
+            return
+        origin = prediction_origin(plan, state, source, LoadedFrom(run=self._path.name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with OutputFile(path, force=True) as file:
+            write_predictions(file, batches, source.meaning, origin, fields)
 
     def request_stop(self) -> None:
         """Stop at the next step boundary, with the state saved."""

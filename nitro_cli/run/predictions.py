@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,17 @@ import jax
 import numpy as np
 
 from nitro_cli.analysis import (
+    OutputFile,
     Prediction,
+    PredictionMeta,
     PredictionOrigin,
     PredictionStream,
+    check_file_name,
     concatenate,
+    meta_array,
     model_id,
 )
+from nitro_cli.errors import ConfigError
 from nitro_cli.run.output_meaning import OutputMeaning
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.prediction_rows import (
@@ -30,7 +35,14 @@ from nitro_cli.run.prediction_rows import (
 from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.text import path_text
 
-__all__ = ["LoadedFrom", "SplitPredictions", "prediction_origin", "predictions", "read_prediction"]
+__all__ = [
+    "LoadedFrom",
+    "SplitPredictions",
+    "prediction_origin",
+    "predictions",
+    "read_prediction",
+    "write_predictions",
+]
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,68 @@ def read_prediction(batch: PredictedBatch, meaning: OutputMeaning, at: int, orig
     ids = np.arange(at, at + len(outputs)) if rows.ids is None else rows.ids
     made = spec.predict(outputs, ids=ids, target=rows.target, fields=rows.kept, origin=origin)
     return made if meaning.decode is None else replace(made, decoded=meaning.decode(made.outputs))
+
+
+def write_predictions(
+    file: OutputFile,
+    batches: Iterable[PredictedBatch],
+    meaning: OutputMeaning,
+    origin: PredictionOrigin,
+    fields: Sequence[str] = (),
+    judged: Callable[[Prediction], Mapping[str, np.ndarray]] = lambda prediction: {},
+    **artefacts: str | None,
+) -> int:
+    """Write outputs, what they mean where that is told, and what they are of; returns how many rows.
+
+    Args:
+        file: to write to.
+        batches: of `predicted_batches`.
+        meaning: what the outputs are.
+        origin: where they come from.
+        fields: further fields that are written.
+        judged: further values per row, by name.
+        artefacts: ids of what `judged` applies, by the name that a file knows.
+
+    Raises:
+        NonFiniteOutputError: an output has no probability.
+        DataError: there is no such output, or it does not fit what it is said to be.
+        ConfigError: an output or a field has a name that the file itself uses.
+    """
+    for name in fields:
+        check_file_name(name, "further fields")
+    samples, spec = 0, meaning.spec
+    for batch in batches:
+        arrays = _file_arrays(batch, fields)
+        if spec is not None:
+            made = read_prediction(batch, meaning, samples, origin)
+            if made.probabilities is not None:
+                arrays["probabilities"] = made.probabilities
+            arrays["decoded"] = made.decoded
+            arrays |= judged(made)
+        file.write(arrays)
+        samples += len(next(iter(batch.outputs.values())))
+    names = ("experiment", "run", "checkpoint", "model_id", "split", "data", "ids")
+    known: dict[str, Any] = {name: getattr(origin, name) for name in names}
+    if spec is not None:
+        known |= {"task": {**(origin.task or {}), "ignore_index": origin.ignore_index}, "labels": spec.labels}
+    file.write({"meta": meta_array(PredictionMeta(**(known | artefacts)))})
+    return samples
+
+
+def _file_arrays(batch: PredictedBatch, fields: Sequence[str]) -> dict[str, np.ndarray]:
+    """Ids, outputs, targets and further fields of some rows, by their names in a file."""
+    rows = batch.rows
+    arrays = {} if rows.ids is None else {"ids": rows.ids}
+    for name, leaf in batch.outputs.items():
+        check_file_name(name, "the outputs of forward")
+        arrays[name] = leaf
+    if rows.target is not None:
+        arrays["target"] = rows.target
+    for name in fields:
+        if name in arrays:
+            raise ConfigError(f"{name} is an output too", where="further fields", fix="rename the field")
+        arrays[name] = rows.kept[name]
+    return arrays
 
 
 def prediction_origin(plan: Plan, state: RunState, source: RowSource, weights: LoadedFrom) -> PredictionOrigin:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nitro_cli.cli.prediction_files import InputFields, OutputFile
+from nitro_cli.analysis import OutputFile
+from nitro_cli.cli.prediction_files import InputFields
 from nitro_cli.errors import ConfigError, DataError, NotFoundError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 
 from nitro_cli import ArrayBatches, Callback, Device, Nitro
-from nitro_cli.errors import ComponentError, ConfigError, HookError
+from nitro_cli.analysis import analyze, load_predictions
+from nitro_cli.errors import ComponentError, ConfigError, HookError, NotFoundError
 from nitro_cli.experiment import CALLBACKS, HookTable, compile_view, graphconst_fingerprint, register_callback
 from nitro_cli.registry import read_config, resolve
 from nitro_cli.run import UpdateEvent
+from nitro_cli.tasks import Categorical
 from tests.tiny import Light, points, stop_after
 
 
@@ -338,3 +341,43 @@ def test_an_installed_distribution_brings_one(tmp_path: Path, monkeypatch: pytes
     finally:
         sys.modules.pop("watchers", None)
         CALLBACKS._held.pop(("quiet_one", 1), None)
+
+
+class Tasked(Light):
+    """`Light` whose task says what its outputs mean."""
+
+    loss = None
+    metrics = None
+    task: Categorical = Categorical(3, target="y", metrics=("accuracy",))
+    monitor = ("accuracy", "max")
+
+
+def test_save_predictions_writes_what_analyze_reads(tmp_path: Path) -> None:
+    words = {"callbacks": ({"id": "save_predictions", "every": 2, "splits": ["val", "test"]},), "max_epochs": 3}
+    nitro = Nitro(Tasked(), run_dir=tmp_path, **words).train()
+    assert nitro.run_path is not None
+    folder = nitro.run_path / "predictions"
+    assert sorted(path.name for path in folder.iterdir()) == ["test-epoch-0002.npz", "val-epoch-0002.npz"]
+    read = load_predictions(folder / "val-epoch-0002.npz")
+    assert (read.origin.run, read.origin.split, len(read)) == (nitro.run_id, "val", 11)
+    assert analyze(read).metrics.values["accuracy"] == pytest.approx(nitro.history[2]["accuracy"])
+
+
+def test_what_outputs_mean_may_be_said_to_save_predictions_and_a_wrong_split_fails_the_run(tmp_path: Path) -> None:
+    said = {"id": "save_predictions", "kind": "categorical", "target": "y", "labels": ["a", "b", "c"], "fields": ["x"]}
+    nitro = Nitro(Light(), callbacks=(said,), max_epochs=1, run_dir=tmp_path).train()
+    assert nitro.run_path is not None
+    read = load_predictions(nitro.run_path / "predictions" / "val-epoch-0001.npz")
+    assert read.labels == ("a", "b", "c")
+    right = float(np.mean(np.asarray(read.decoded) == np.asarray(read.target)))
+    assert right == pytest.approx(nitro.history[-1]["acc"])
+    with pytest.raises(NotFoundError, match="no split 'vall'"):
+        Nitro(Light(), callbacks=({**said, "splits": ["vall"]},), max_epochs=1, run_dir=tmp_path).train()
+
+
+def test_a_preset_that_names_save_predictions_is_read_without_jax() -> None:
+    code = (
+        "import sys; from nitro_cli.experiment import CALLBACKS; found = CALLBACKS.find('save_predictions'); "
+        "found(every=2); assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -104,13 +104,15 @@ def run(
     force: Force = False,
 ) -> int:
     """Run a bundle on an .npz and write its outputs; the experiment's code is not needed."""
-    from nitro_cli.cli.prediction_files import InputFields, OutputFile
+    from nitro_cli.analysis import OutputFile
+    from nitro_cli.cli.prediction_files import InputFields
+    from nitro_cli.cli.stop_signals import raise_if_stopped
     from nitro_cli.export import load_bundle
 
     with bundle_failures(), output.hooks_to_stderr():
         bundle = load_bundle(path, trust_postprocess=trust, raw=raw)
         source = InputFields(user_path(input_), [spec["name"] for spec in bundle.manifest["inputs"]])
-        with OutputFile(user_path(out), force=force) as file:
+        with OutputFile(user_path(out), force=force, ready=raise_if_stopped) as file:
             for batch in source.batches(batch_size or max(source.samples, 1)):
                 file.write(bundle(**batch))
     if output.json:

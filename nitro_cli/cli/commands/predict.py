@@ -80,7 +80,9 @@ def run(
     data they are of, and `nitro analyze` reads it. With a task or --kind, probabilities and decisions are written too;
     with a calibrator or a policy also what they say. The file appears when it is whole.
     """
-    from nitro_cli.cli.prediction_files import InputFields, OutputFile
+    from nitro_cli.analysis import OutputFile
+    from nitro_cli.cli.prediction_files import InputFields
+    from nitro_cli.cli.stop_signals import raise_if_stopped
     from nitro_cli.experiment import HookTable
 
     if (input_ is None) == (split is None):
@@ -102,7 +104,7 @@ def run(
                 (*kept, *meaning.fields),
                 meaning.optional_fields,
             )
-        with OutputFile(user_path(out), force=force) as file:
+        with OutputFile(user_path(out), force=force, ready=raise_if_stopped) as file:
             nitro = open_handle(output, found, data={} if source is not None else None)
             if source is not None:
                 rows: RowSource = InputRows(source, min(batch_size, max(source.samples, 1)), meaning, kept)
