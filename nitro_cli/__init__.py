@@ -8,38 +8,12 @@ Public names are resolved on first use, so that importing the package loads neit
 from __future__ import annotations
 
 import importlib
-import sys
 
 from nitro_cli.lazy_names import lazy_names
 
 TYPE_CHECKING = False  # without `typing`, which takes longer to load than the rest of this file
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
-
-
-def _connect(name: str, module: str) -> None:
-    """Give a room what lies above it: presets to an experiment, to the handle an exporter and a display by default."""
-    if name == "Experiment" and "nitro_cli.registry" not in sys.modules:
-        importlib.import_module("nitro_cli.experiment").set_preset_loader(_load_preset)
-    if module == "nitro_cli.run":
-        run = importlib.import_module(module)
-        run.set_exporter(_export)
-        run.set_default_reporter(_reporter)
-
-
-def _load_preset(cls: Any, name: str, values: Mapping[str, Any]) -> Any:
-    # `Experiment.from_preset` needs the registry, which installs its own loader in place of this one.
-    importlib.import_module("nitro_cli.registry")
-    return cls.from_preset(name, **values)
-
-
-def _export(*args: Any, **words: Any) -> Any:
-    return importlib.import_module("nitro_cli.export").export(*args, **words)
-
-
-def _reporter() -> Any:
-    return importlib.import_module("nitro_cli.cli.render.reporter").reporter_for_scripts()
 
 
 def _moved(name: str) -> Any:
@@ -53,7 +27,7 @@ def _moved(name: str) -> Any:
     return None
 
 
-with lazy_names(__name__, _connect, _moved):
+with lazy_names(__name__, elsewhere=_moved):
     from nitro_cli.checkpoints import (
         CheckpointRecord as CheckpointRecord,
         average_checkpoints as average_checkpoints,
@@ -88,7 +62,6 @@ with lazy_names(__name__, _connect, _moved):
         EarlyStopping as EarlyStopping,
         Epochs as Epochs,
         Every as Every,
-        Experiment as Experiment,
         GraphConst as GraphConst,
         Host as Host,
         Last as Last,
@@ -114,20 +87,23 @@ with lazy_names(__name__, _connect, _moved):
         Min as Min,
         Sum as Sum,
     )
+    from nitro_cli.nitro import (
+        Nitro as Nitro,
+        train as train,
+    )
     from nitro_cli.profiling import profile as profile
     from nitro_cli.programs import (
         cache_reset as cache_reset,
         cache_stats as cache_stats,
     )
+    from nitro_cli.registry import Experiment as Experiment
     from nitro_cli.run import (
-        Nitro as Nitro,
         dry_run as dry_run,
         progress_counter as progress_counter,
         progress_note as progress_note,
         register_phase_monitor as register_phase_monitor,
         set_progress_reporter as set_progress_reporter,
         setup_devices as setup_devices,
-        train as train,
         unregister_phase_monitor as unregister_phase_monitor,
     )
     from nitro_cli.smoke_run import (

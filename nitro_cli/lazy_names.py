@@ -25,19 +25,16 @@ class lazy_names:
 
     Args:
         package: its `__name__`. No name of the block may be that of a module in it: importing that would hide it.
-        loaded: called as `loaded(name, module)` once a name is loaded, before it is handed out.
         elsewhere: finds a name that the block does not have, as `elsewhere(name)`; None where it finds none.
     """
 
     def __init__(
         self,
         package: str,
-        loaded: Callable[[str, str], None] | None = None,
         elsewhere: Callable[[str], Any] | None = None,
     ) -> None:
         self._package = package
         self._scope = vars(sys.modules[package])
-        self._loaded = loaded
         self._elsewhere = elsewhere
         self._homes: dict[str, _Later] = {}
 
@@ -67,8 +64,6 @@ class lazy_names:
             self._scope[name] = found
             return found
         value = getattr(importlib.import_module(later.module), later.name)
-        if self._loaded is not None:
-            self._loaded(name, later.module)
         self._scope[name] = value
         return value
 

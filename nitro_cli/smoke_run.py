@@ -17,9 +17,10 @@ from nitro_cli.checkpoints import average_checkpoints
 from nitro_cli.data import Dist, first_of_splits
 from nitro_cli.errors import ConfigError, HookError, IncompatibleError
 from nitro_cli.experiment import Average, Checkpointer, HookTable, JSONLogger, Last
-from nitro_cli.export import export, load_bundle
+from nitro_cli.export import load_bundle
+from nitro_cli.nitro import Nitro
 from nitro_cli.registry import read_config, resolved_of
-from nitro_cli.run import Nitro, set_progress_reporter
+from nitro_cli.run import set_progress_reporter
 
 if TYPE_CHECKING:
     from nitro_cli.experiment import Experiment
@@ -170,7 +171,7 @@ class _Smoke:
         """
         nitro = self._handle(self._small.with_values({"n_devs": 1}), data={}, weights="latest:latest")
         try:
-            written = export(nitro, "bundle", dir=self._root.parent / "export", name="smoke")
+            written = nitro.export("bundle", dir=self._root.parent / "export", name="smoke")
         except (ConfigError, IncompatibleError) as error:
             if HookTable(self._small.experiment).has("export_inputs"):
                 raise

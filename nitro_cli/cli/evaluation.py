@@ -10,14 +10,14 @@ from nitro_cli.cli.targets import Target, find_weights
 from nitro_cli.errors import CheckpointNotFoundError
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Nitro
+    from nitro_cli.nitro import Nitro
 
 __all__ = ["open_handle", "show_metrics"]
 
 
 def open_handle(output: Output, target: Target, *, data: Any = None) -> Nitro:
     """Build the handle of a target: its experiment with its weights, nothing trained."""
-    from nitro_cli.run import Nitro
+    from nitro_cli.nitro import Nitro
 
     if target.said:
         output.note(target.said)

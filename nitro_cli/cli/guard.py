@@ -14,9 +14,10 @@ from typing import Any, TextIO
 from typer import Abort, Exit
 
 from nitro_cli.cli.failure import Failure, classify
-from nitro_cli.cli.output import Output, OutputClosed
+from nitro_cli.cli.output import Output
 from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback, labelled
 from nitro_cli.cli.stop_signals import Terminated, forget_stop, raise_if_stopped, stopped_by, stops_unwind
+from nitro_cli.display import OutputClosed
 from nitro_cli.errors import ExitCode, NitroError, NitroWarning
 from nitro_cli.text import message_of
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from nitro_cli.analysis import Prediction
     from nitro_cli.cli.declared_outputs import DeclaredOutputs
     from nitro_cli.cli.prediction_files import InputFields
-    from nitro_cli.run import Nitro, OutputMeaning, RowsRead
+    from nitro_cli.nitro import Nitro
+    from nitro_cli.run import OutputMeaning, RowsRead
 
 __all__ = ["InputRows", "predict_split"]
 

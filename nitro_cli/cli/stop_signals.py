@@ -113,14 +113,10 @@ def stops_unwind(output: Told) -> Iterator[None]:
 @contextlib.contextmanager
 def prompt_to_leave(output: Told) -> Iterator[None]:
     """While inside, a stop signal is served whatever the main thread is doing, and a second one ends the process."""
-    from nitro_cli.run import NothingToSave, ServedSignals, set_leave
+    from nitro_cli.run import NothingToSave, ServedSignals
 
-    previous = set_leave(functools.partial(leave_at_once, output))
-    try:
-        with ServedSignals(NothingToSave()):
-            yield
-    finally:
-        set_leave(previous)
+    with ServedSignals(NothingToSave(), functools.partial(leave_at_once, output)):
+        yield
 
 
 @contextlib.contextmanager

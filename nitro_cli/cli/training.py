@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.cli.options import use_program_cache
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.render.progress_state import duration
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.stop_signals import stopped_by
+from nitro_cli.display.progress_state import duration
 from nitro_cli.errors import ExitCode
 from nitro_cli.experiment import EarlyStopping
 
 if TYPE_CHECKING:
+    from nitro_cli.nitro import Nitro
     from nitro_cli.registry import Resolved
-    from nitro_cli.run import Nitro
 
 __all__ = ["outcome", "train_resolved"]
 
@@ -71,8 +71,8 @@ def train_resolved(
 
 
 def _train(output: Output, resolved: Resolved, cache_dir: str | None, words: dict[str, Any]) -> _Trained:
+    from nitro_cli.nitro import Nitro
     from nitro_cli.programs import cache_stats
-    from nitro_cli.run import Nitro
 
     use_program_cache(cache_dir)
     started = time.monotonic()

@@ -10,7 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from nitro_cli.analysis import AbstentionPolicy, Calibrator, OutputFile, Prediction
     from nitro_cli.cli.targets import Target
-    from nitro_cli.run import Nitro, OutputMeaning, RowSource
+    from nitro_cli.nitro import Nitro
+    from nitro_cli.run import OutputMeaning, RowSource
 
 __all__ = ["PredictionWriting"]
 

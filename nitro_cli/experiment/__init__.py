@@ -1,9 +1,7 @@
 """What a user writes: the three kinds of field, the hooks and their defaults, views, routing by name.
 
 Nothing here imports JAX, and each name is resolved on first use: the light commands read selectors without
-pydantic. Presets come from the registry, which lies above: it calls `set_preset_loader(f)` when it
-is imported, `f(cls, name, values) -> Experiment`, and `nitro_cli/__init__.py` arranges that resolving
-`nitro_cli.Experiment` installs a loader that imports the registry on first use.
+pydantic. Presets are found by the registry, which lies above: `nitro_cli.Experiment` is the class of that room.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ with lazy_names(__name__):
         device_names,
         field_value,
         part_fields,
-        set_preset_loader,
         validation_problems,
     )
     from .hook_table import HookTable, check_hooks

@@ -1,14 +1,8 @@
-"""`Experiment`: the class a researcher subclasses.
-
-`Experiment.from_preset` needs the registry, which lies above this room. The registry installs itself through
-`set_preset_loader(f)`, `f(cls, name, values) -> Experiment`, when it is imported; `nitro_cli/__init__.py`, which
-resolves its public names lazily, installs a loader that imports the registry on first use when it resolves
-`Experiment`. Whoever imports `nitro_cli.experiment` alone has no presets, and `from_preset` says so.
-"""
+"""`Experiment`: fields, knobs and hooks. What researchers subclass, `nitro_cli.Experiment`, knows presets beside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -34,18 +28,8 @@ __all__ = [
     "device_names",
     "field_value",
     "part_fields",
-    "set_preset_loader",
     "validation_problems",
 ]
-
-PresetLoader = Callable[[type["Experiment"], str, Mapping[str, Any]], "Experiment"]
-_preset_loader: PresetLoader | None = None
-
-
-def set_preset_loader(loader: PresetLoader) -> None:
-    """Install what `Experiment.from_preset` calls: `loader(cls, name, values)` returns the built experiment."""
-    global _preset_loader
-    _preset_loader = loader
 
 
 class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
@@ -181,24 +165,6 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
         return {
             name: graphconst_value(getattr(self, name)) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST
         }
-
-    @classmethod
-    def from_preset(cls, name: str, **values: Any) -> Self:
-        """The experiment of a preset, `values` winning over the preset's.
-
-        Raises:
-            PresetNotFoundError: there is no preset of this name.
-            PresetError: the preset does not fit the experiment.
-        """
-        if _preset_loader is None:
-            raise ConfigError(
-                "presets are not available",
-                why="nitro_cli.experiment was imported alone, and presets belong to nitro_cli.registry",
-                fix="`import nitro_cli.registry` first, or import Experiment from nitro_cli",
-            )
-        loaded = _preset_loader(cls, name, values)
-        assert isinstance(loaded, cls)
-        return loaded
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

@@ -21,7 +21,7 @@ from nitro_cli.export.spec import ExportSpec
 from nitro_cli.text import exception_text
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Nitro
+    from nitro_cli.run import Handle
 
 __all__ = [
     "Expected",
@@ -109,7 +109,7 @@ def expected_outputs(served: Served, sizes: Iterable[int]) -> Expected:
     return expected
 
 
-def predicted(nitro: Nitro, served: Served, wire: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
+def predicted(nitro: Handle, served: Served, wire: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
     """What `predict` gives for wire inputs, by output name, without fixing the size that the handle predicts in."""
     batch = {name: np.asarray(value) for name, value in served.prepare(*wire).items()}
     own = served.head(jax.tree.map(jnp.asarray, nitro.evaluator.predict(batch, nitro.run_state, widen=False)))
@@ -119,7 +119,7 @@ def predicted(nitro: Nitro, served: Served, wire: tuple[np.ndarray, ...]) -> dic
     return {spec.name: np.asarray(leaves[spec.leaf] if spec.leaf in leaves else sent[spec.leaf]) for spec in specs}
 
 
-def check_against_predict(nitro: Nitro, served: Served, expected: Expected) -> None:
+def check_against_predict(nitro: Handle, served: Served, expected: Expected) -> None:
     """Raise unless the exported function gives what the handle's `predict` gives for the same inputs.
 
     Raises:

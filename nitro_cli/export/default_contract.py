@@ -14,7 +14,7 @@ from nitro_cli.export.spec import ExportSpec
 from nitro_cli.text import path_text
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Nitro
+    from nitro_cli.run import Handle
 
 __all__ = ["ONE_OUTPUT", "default_inputs", "default_outputs"]
 
@@ -22,7 +22,7 @@ ONE_OUTPUT = "outputs"
 """The name of the output where `forward` returns one array."""
 
 
-def default_inputs(nitro: Nitro) -> tuple[ExportSpec, ...]:
+def default_inputs(nitro: Handle) -> tuple[ExportSpec, ...]:
     """The batch's fields that `forward` takes, in the order of its parameters, in the dtypes that the device gets.
 
     Args:

@@ -30,7 +30,7 @@ from nitro_cli.run import Phase, PhaseName
 from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Nitro
+    from nitro_cli.run import Handle
 
 __all__ = ["CHECKED_SIZES", "artefact_path", "export", "written"]
 
@@ -38,7 +38,7 @@ CHECKED_SIZES = (1, 3)
 
 
 def export(
-    nitro: Nitro,
+    nitro: Handle,
     backend: Any = "bundle",
     *,
     dir: Path | str | None = None,
@@ -110,7 +110,7 @@ def artefact_path(folder: Path, name: str, suffix: str, *, force: bool) -> Path:
     return target
 
 
-def written(nitro: Nitro, writer: ExportBackend, job: ExportJob) -> Path:
+def written(nitro: Handle, writer: ExportBackend, job: ExportJob) -> Path:
     """Let the backend write, the handle's phase saying so meanwhile."""
     before = nitro.phase
     nitro.phases.set(Phase(PhaseName.COMPILING, "export"))

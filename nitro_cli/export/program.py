@@ -21,7 +21,7 @@ from nitro_cli.run import flatten, unflatten
 from nitro_cli.text import path_text
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Nitro
+    from nitro_cli.run import Handle
 
 __all__ = ["PLATFORMS", "Served", "exported_view", "output_leaves", "serve", "without_source_paths"]
 
@@ -61,7 +61,7 @@ class Served:
         return tuple(_made(rng, spec, batch) for spec in self.contract.inputs)
 
 
-def serve(nitro: Nitro, contract: WireContract, device: Mapping[str, np.ndarray] | None = None) -> Served:
+def serve(nitro: Handle, contract: WireContract, device: Mapping[str, np.ndarray] | None = None) -> Served:
     """Build the exported function of a handle: evaluation mode, its weights as arguments, Device fields baked.
 
     Args:

@@ -13,14 +13,14 @@ from nitro_cli.registry import holds_machine_path, home_fields
 from nitro_cli.run import fields_by_kind, versions
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Nitro
+    from nitro_cli.run import Handle
 
 __all__ = ["export_provenance", "merged_provenance"]
 
 _KINDS = {"weights": "checkpoint", "resume": "resumed checkpoint", "handle": "live handle"}
 
 
-def merged_provenance(nitro: Nitro, repository: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+def merged_provenance(nitro: Handle, repository: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
     """All provenance entries of an export.
 
     Args:
@@ -44,7 +44,7 @@ def merged_provenance(nitro: Nitro, repository: Mapping[str, Any], call: Mapping
     return {**export_provenance(nitro), **repository, **own, **call}
 
 
-def export_provenance(nitro: Nitro) -> dict[str, Any]:
+def export_provenance(nitro: Handle) -> dict[str, Any]:
     """What nitro itself says of a handle's weights in every artefact: the weakest layer of its provenance.
 
     No entry holds a path of this machine: a checkpoint is named by its run, and values that stay at home are left out.
@@ -89,14 +89,14 @@ def _page(url: Any) -> Any:
     return None if holds_machine_path(url) else url
 
 
-def _reads_ema(nitro: Nitro) -> bool:
+def _reads_ema(nitro: Handle) -> bool:
     """Whether what is exported is an exponential moving average: the handle's, or one loaded as its weights."""
     if nitro.ema is not None and nitro.plan.experiment.eval_weights != "raw":
         return True
     return nitro.loads_ema and nitro.plan.source is not None and nitro.run_id is None
 
 
-def _trained(nitro: Nitro) -> dict[str, Any]:
+def _trained(nitro: Handle) -> dict[str, Any]:
     """The origin of weights that this handle trained itself."""
     facts: dict[str, Any] = {
         "weights_from": "trained by this handle",
@@ -113,7 +113,7 @@ def _trained(nitro: Nitro) -> dict[str, Any]:
     return facts
 
 
-def _loaded(nitro: Nitro) -> dict[str, Any]:
+def _loaded(nitro: Handle) -> dict[str, Any]:
     """The origin of weights that came from elsewhere, or of fresh ones."""
     source = nitro.plan.source
     if source is None:

@@ -22,7 +22,7 @@ from nitro_cli.export.load import CONFIG, DEVICE, PROVENANCE, BundleError, load_
 from nitro_cli.export.program import Served, serve
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.registry import exported_config, parse_set, read_config, read_toml
-from nitro_cli.run import Nitro, versions
+from nitro_cli.run import Handle, versions
 from nitro_cli.text import user_path
 
 __all__ = ["renew"]
@@ -74,7 +74,7 @@ def renew(
     target = artefact_path(folder, name or source.resolve().name, writer.suffix, force=force)
     resolved = read_config(source / CONFIG, sets, experiment=experiment)
     _check_sets(sets, source / CONFIG)
-    nitro = Nitro(resolved, data={})
+    nitro = Handle(resolved, data={})
     contract = wire_contract(nitro.experiment, partial(_inputs_of, manifest))
     served = serve(nitro, contract, read_safetensors(source / DEVICE))
     served = checked(_with_weights(served, read_safetensors(source / manifest["weights"]), source))

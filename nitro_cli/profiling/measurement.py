@@ -28,7 +28,7 @@ from nitro_cli.profiling.timed_run import (
 from nitro_cli.profiling.trace_files import Trace
 from nitro_cli.programs import cache_stats
 from nitro_cli.registry import Resolved, resolved_of
-from nitro_cli.run import Evaluator, Nitro, Training
+from nitro_cli.run import Evaluator, Handle, Training
 from nitro_cli.text import user_path
 
 __all__ = ["PhaseTime", "Profile", "profile"]
@@ -157,7 +157,7 @@ def _profiled(
         changed["checkpointer"] = Checkpointer()
     watch, before = Stopwatch(), cache_stats()
     with watch.spent(SETUP):
-        nitro = Nitro(resolved.with_values(changed), **keywords)
+        nitro = Handle(resolved.with_values(changed), **keywords)
         nitro.check_trainable()
     after = cache_stats()
     compiled = after.hits + after.misses + after.disk_hits - before.hits - before.misses - before.disk_hits
@@ -173,7 +173,7 @@ def _profiled(
     return _told(window, transfers, watch.read(), per_epoch, place)
 
 
-def _train(nitro: Nitro, watch: Stopwatch, window: Window, transfers: Transfers) -> None:
+def _train(nitro: Handle, watch: Stopwatch, window: Window, transfers: Transfers) -> None:
     """Train until the window is over, validating once."""
     plan, phases, stop = timed_plan(nitro.plan, watch, transfers), nitro.phases, nitro.stop
     compiler = TimedCompiler(nitro.compiler, phases, watch, window, stop)

@@ -5,9 +5,6 @@ Names are resolved when they are first used, so that listing experiments loads n
 
 from __future__ import annotations
 
-import importlib
-import sys
-
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
@@ -25,6 +22,7 @@ with lazy_names(__name__):
         new_preset,
         show_preset,
     )
+    from nitro_cli.registry.preset_experiment import PresetExperiment as Experiment
     from nitro_cli.registry.preset_files import list_presets, preset_path
     from nitro_cli.registry.private_values import holds_machine_path, home_fields
     from nitro_cli.registry.recorded import code_to_name, found_by_record, relative_source
@@ -33,7 +31,3 @@ with lazy_names(__name__):
     from nitro_cli.registry.resolved import Resolved
     from nitro_cli.registry.toml_text import read_toml
     from nitro_cli.registry.toml_values import NotWritable, natural_form
-
-
-if "nitro_cli.experiment.experiment" in sys.modules:
-    importlib.import_module(f"{__name__}.resolution")  # gives Experiment.from_preset its presets

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nitro_cli.errors import ConfigError
-from nitro_cli.experiment import Experiment, set_preset_loader
+from nitro_cli.experiment import Experiment
 from nitro_cli.registry.discovery import ExperimentRef, find_experiment, ref_of
 from nitro_cli.registry.importing import import_path_of
 from nitro_cli.registry.layers import SCHEDULES, Layers
@@ -193,10 +193,3 @@ def _no_experiment(given: Any) -> ConfigError:
     return ConfigError(
         f"Nitro takes an experiment, not {what}", fix="give it an instance of your class: Nitro(MyExperiment())"
     )
-
-
-def _load_preset(cls: type[Experiment], name: str, values: Mapping[str, Any]) -> Experiment:
-    return from_preset(cls, name, **values).experiment
-
-
-set_preset_loader(_load_preset)

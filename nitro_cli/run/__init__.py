@@ -13,7 +13,7 @@ with lazy_names(__name__):
     from nitro_cli.run.evaluation import Evaluator
     from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
     from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
-    from nitro_cli.run.handle import Nitro, set_exporter, train
+    from nitro_cli.run.handle import Handle
     from nitro_cli.run.loop import train_events
     from nitro_cli.run.output_meaning import OutputMeaning, meaning_of
     from nitro_cli.run.own_evaluation import EvaluatedRun
@@ -26,11 +26,10 @@ with lazy_names(__name__):
         Reporter,
         progress_counter,
         progress_note,
-        set_default_reporter,
         set_progress_reporter,
     )
     from nitro_cli.run.report import Band, SetupReport
-    from nitro_cli.run.signals import NothingToSave, ServedSignals, set_leave, stop_again
+    from nitro_cli.run.signals import NothingToSave, ServedSignals, stop_again
     from nitro_cli.run.snapshot import flatten, unflatten
     from nitro_cli.run.state import RunState
     from nitro_cli.run.stopping import StopRequest

@@ -20,7 +20,7 @@ from nitro_cli.programs import CacheStats, Program, cache_stats
 from nitro_cli.registry import Resolved
 from nitro_cli.run.description import record_leaves
 from nitro_cli.run.evaluation import Evaluator
-from nitro_cli.run.handle import Nitro
+from nitro_cli.run.handle import Handle
 from nitro_cli.run.judged_metrics import judged_metrics
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.report import SetupReport
@@ -131,7 +131,7 @@ def dry_run(e: Experiment | Resolved, **keywords: Any) -> DryRun:
     """
     before = cache_stats()
     with without_quarantine():
-        nitro = Nitro(e, **keywords)
+        nitro = Handle(e, **keywords)
     try:
         nitro.check_trainable()
         plan, run = nitro.plan, nitro.run_state

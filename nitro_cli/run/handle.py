@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import jax
 import numpy as np
@@ -45,18 +45,10 @@ if TYPE_CHECKING:
 
     from nitro_cli.analysis import AbstentionPolicy, Calibrator, Prediction, PredictionStream, Probabilities
 
-__all__ = ["Nitro", "set_exporter", "train"]
-
-_exporter: Callable[..., Path] | None = None
+__all__ = ["Handle"]
 
 
-def set_exporter(exporter: Callable[..., Path]) -> None:
-    """Install what `Nitro.export` calls: export lies above this room and comes in from outside."""
-    global _exporter
-    _exporter = exporter
-
-
-class Nitro:
+class Handle:
     """A run, resolved at construction: setup runs, nothing is trained.
 
     Args:
@@ -100,7 +92,7 @@ class Nitro:
         schedules: Mapping[str, Any] | None = None,
         compile_options: Mapping[str, Any] | None = None,
         preset: str | None = None,
-        run_ref: Callable[[Nitro], object] | list[Any] | None = None,
+        run_ref: Callable[[Self], object] | list[Any] | None = None,
         **knobs: Any,
     ) -> None:
         check_knobs(knobs)
@@ -150,7 +142,7 @@ class Nitro:
         object.__setattr__(self, name, value)
 
     @classmethod
-    def from_preset(cls, experiment: type[Experiment], name: str, **keywords: Any) -> Nitro:
+    def from_preset(cls, experiment: type[Experiment], name: str, **keywords: Any) -> Self:
         """A handle on `experiment` under a preset, whose name is recorded.
 
         Args:
@@ -335,7 +327,7 @@ class Nitro:
 
     # What it does
 
-    def train(self) -> Nitro:
+    def train(self) -> Self:
         """Train until `max_epochs`, an early stop or a request, and return the handle.
 
         Raises:
@@ -533,17 +525,7 @@ class Nitro:
         predict = self.predict if predictions else None
         return render(self.plan, self.run_state, predict, batch, split=split, batches=batches, out_dir=out_dir, tag=tag)
 
-    def export(self, backend: Any = "bundle", **words: Any) -> Path:
-        """Write a servable artefact and return its path; see `nitro_cli.export.export` for the words."""
-        if _exporter is None:
-            raise ConfigError(
-                "export is not available",
-                why="nitro_cli.run was imported alone",
-                fix="import Nitro from nitro_cli, or call nitro_cli.export.export(nitro, ...)",
-            )
-        return _exporter(self, backend, **words)
-
-    def set_device(self, **values: Any) -> Nitro:
+    def set_device(self, **values: Any) -> Self:
         """Give Device fields of this live handle new values; nothing recompiles.
 
         Raises:
@@ -610,8 +592,3 @@ def _resolved(e: Experiment | Resolved, schedules: Mapping[str, Any] | None, pre
     if preset is not None:
         resolved = replace(resolved, preset=preset)
     return resolved if schedules is None else resolved.with_schedules(schedules, preset)
-
-
-def train(e: Experiment | Resolved, **keywords: Any) -> Nitro:
-    """Build a handle and train it: `Nitro(e, **keywords).train()`."""
-    return Nitro(e, **keywords).train()

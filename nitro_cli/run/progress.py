@@ -1,14 +1,16 @@
 """Telling the outside how far the work is: the reporter contract, notes and the unit counter.
 
-A reporter draws what it is told; it never decides anything. One is active per process.
+A reporter draws what it is told; it never decides anything. One is active per process: the one that was set, or the
+display that suits where a program runs that set none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
+from nitro_cli.display import reporter_for_scripts
 from nitro_cli.errors import ConfigError, warn
 from nitro_cli.text import exception_text
 
@@ -17,7 +19,6 @@ __all__ = [
     "Reporter",
     "progress_counter",
     "progress_note",
-    "set_default_reporter",
     "set_progress_reporter",
 ]
 
@@ -54,7 +55,6 @@ class Reporter(Protocol):
 
 
 _reporter: Reporter | None = None
-_default: Callable[[], Reporter | None] | None = None
 _chosen = False
 _finished_units = 0
 _notes: list[str] = []
@@ -69,8 +69,8 @@ def set_progress_reporter(reporter: Reporter | None) -> Reporter | None:
     Raises:
         ConfigError: a method of the contract is missing.
     """
-    global _reporter, _default, _chosen
-    _default, _chosen = None, True
+    global _reporter, _chosen
+    _chosen = True
     if reporter is not None:
         missing = [verb for verb in _VERBS if not callable(getattr(reporter, verb, None))]
         if missing:
@@ -81,13 +81,6 @@ def set_progress_reporter(reporter: Reporter | None) -> Reporter | None:
             )
     previous, _reporter = _reporter, reporter
     return previous
-
-
-def set_default_reporter(make: Callable[[], Reporter | None]) -> None:
-    """Say how to make the reporter of a process that sets none, not even None: asked at the first event."""
-    global _default
-    if not _chosen:
-        _default = make
 
 
 def progress_counter() -> int:
@@ -130,10 +123,9 @@ class Progress:
     @staticmethod
     def call(verb: str, *args: Any) -> None:
         """Pass one event on; a reporter that raises is switched off with a warning."""
-        global _reporter, _default
-        if _default is not None:
-            make, _default = _default, None
-            _reporter = make()
+        global _reporter, _chosen
+        if not _chosen:
+            _reporter, _chosen = reporter_for_scripts(), True
         reporter = _reporter
         if reporter is None:
             return
@@ -151,7 +143,7 @@ class Progress:
         """`n` more units are finished."""
         global _finished_units
         _finished_units += n
-        if _reporter is not None or _default is not None:
+        if _reporter is not None or not _chosen:
             Progress.call("step", n, values)
 
     @staticmethod

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from nitro_cli.data import ignore_group_signals
 from nitro_cli.import_frames import importing
 
-__all__ = ["NothingToSave", "ServedSignals", "Stoppable", "set_leave", "stop_again"]
+__all__ = ["NothingToSave", "ServedSignals", "Stoppable", "stop_again"]
 
 STOP_SIGNALS = {
     getattr(signal, name): name.lower() for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -35,7 +35,6 @@ CLEANING_SECONDS = 5.0
 _END = b"\0"
 
 Leave = Callable[[signal.Signals, str], None]
-_leave: Leave | None = None
 _active: weakref.WeakSet[ServedSignals] = weakref.WeakSet()
 
 
@@ -64,19 +63,6 @@ class NothingToSave:
         return "there was nothing to save"
 
 
-def set_leave(leave: Leave | None) -> Leave | None:
-    """Give the process to nitro: a watcher ends it by `leave(signal, what_is_left)`, which does not return.
-
-    Without one, a watcher ends the process only by signals that would have ended it without nitro.
-
-    Returns:
-        What was set before.
-    """
-    global _leave
-    previous, _leave = _leave, leave
-    return previous
-
-
 def stop_again() -> None:
     """Stop once more where work goes on after a signal: a callback may swallow what the answer to it raised.
 
@@ -94,10 +80,17 @@ class ServedSignals:
 
     When `work` has nothing to save, the handler from before decides (Python's own raises KeyboardInterrupt, the
     command line's unwinds), and without one the process leaves by SystemExit.
+
+    Args:
+        work: what the signals stop.
+        leave: gives the process to nitro: a watcher ends it by `leave(signal, what_is_left)`, which does not return;
+            None is that of the work around this, if any. Without one, a watcher ends the process only by signals that
+            would have ended it without nitro.
     """
 
-    def __init__(self, work: Stoppable) -> None:
+    def __init__(self, work: Stoppable, leave: Leave | None = None) -> None:
         self._work = work
+        self._end = leave
         self._previous: dict[int, Any] = {}
         self._lock = threading.RLock()
         self._decided = False
@@ -134,6 +127,8 @@ class ServedSignals:
         global _workers
         if _workers is None:
             _workers = _Workers()
+        if self._end is None:
+            self._end = next((around._end for around in list(_active) if around._end is not None), None)
         self._watch()
         _active.add(self)
         child = getattr(signal, "SIGCHLD", None)
@@ -202,7 +197,7 @@ class ServedSignals:
                 return
             self._number = number
             self._leaving.set()
-            if _leave is not None and importing(frame):
+            if self._end is not None and importing(frame):
                 # An exception would leave a library half made, or come out of it as an error of its own.
                 self._end_process(number)
         elif self._may_end_process(number):
@@ -265,7 +260,7 @@ class ServedSignals:
         return []
 
     def _may_end_process(self, number: int) -> bool:
-        return _leave is not None or self._previous.get(number) == signal.SIG_DFL
+        return self._end is not None or self._previous.get(number) == signal.SIG_DFL
 
     def _end_process(self, number: int) -> None:
         self._ending.set()
@@ -279,8 +274,8 @@ class ServedSignals:
         cleaner.join(CLEANING_SECONDS)
         _end_children()
         try:
-            if _leave is not None:
-                _leave(signal.Signals(number), left[0])
+            if self._end is not None:
+                self._end(signal.Signals(number), left[0])
         finally:
             os._exit(128 + number)
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from nitro_cli.cli.app import app
 from nitro_cli.cli.guard import guarded
 from nitro_cli.cli.output import Output
-from nitro_cli.cli.render.live import LiveReporter
-from nitro_cli.cli.render.plain import PlainReporter
 from nitro_cli.cli.render.tables import table
+from nitro_cli.display.live import LiveReporter
+from nitro_cli.display.plain import PlainReporter
 from nitro_cli.errors import ConfigError
 from nitro_cli.run import SetupReport
 

@@ -115,7 +115,7 @@ def test_a_field_named_like_a_hook_is_refused_even_where_the_base_does_not_defin
         declare(f"{name}: int = 1")
 
 
-@pytest.mark.parametrize("name", ["replace", "from_preset", "copy", "model_dump", "graphconst_items"])
+@pytest.mark.parametrize("name", ["replace", "copy", "model_dump", "graphconst_items"])
 def test_a_field_named_like_a_method_of_the_base_is_refused(name):
     with pytest.raises(ConfigError, match=f"'{name}' is named like a method"):
         declare(f"{name}: int = 1")

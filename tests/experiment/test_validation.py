@@ -29,7 +29,6 @@ from nitro_cli.experiment import (
     Last,
     TensorBoardLogger,
     fields_of_kind,
-    set_preset_loader,
     validation_problems,
 )
 
@@ -324,14 +323,3 @@ def test_repr_shows_an_array_by_type_and_shape():
     assert "<float64[1000, 3]>" in text
     assert "max_epochs" not in text
     assert "max_epochs=9" in repr(Values(max_epochs=9))
-
-
-def test_from_preset_calls_the_installed_loader(monkeypatch):
-    from nitro_cli.experiment import experiment
-
-    monkeypatch.setattr(experiment, "_preset_loader", None)
-    with pytest.raises(ConfigError, match="presets are not available"):
-        Values.from_preset("baseline")
-    set_preset_loader(lambda cls, name, values: cls(name=name, **values))
-    e = Values.from_preset("baseline", width=5)
-    assert (type(e), e.name, e.width) == (Values, "baseline", 5)

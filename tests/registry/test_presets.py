@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from nitro_cli.errors import ExitCode, PresetError, PresetNotFoundError
-from nitro_cli.experiment import Checkpointer, EarlyStopping, Experiment, GraphConst, JSONLogger, Last, Monitor
+from nitro_cli import Experiment
+from nitro_cli.errors import ConfigError, ExitCode, PresetError, PresetNotFoundError
+from nitro_cli.experiment import Checkpointer, EarlyStopping, GraphConst, JSONLogger, Last, Monitor
 from nitro_cli.registry import find_experiment, from_preset, list_presets, resolve
 
 
@@ -320,3 +321,10 @@ def test_a_plugins_presets_are_found_by_its_name(cwd, install):
     resolved = resolve("Nice", "a")
     assert resolved.experiment.seed == 5
     assert (resolved.name, resolved.import_path, resolved.preset) == ("Nice", "nice_i.exp:NiceClass", "a")
+
+
+def test_a_field_that_is_called_from_preset_is_refused():
+    with pytest.raises(ConfigError, match="'from_preset' is named like a method"):
+
+        class Shadowing(Experiment):
+            from_preset: int = 1

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from nitro_cli import ArrayBatches, Nitro, NoPrefetch, Prefetch, set_progress_reporter
-from nitro_cli.cli.render.live import LiveReporter
+from nitro_cli.display.live import LiveReporter
 from tests.tiny import Quick, points
 
 

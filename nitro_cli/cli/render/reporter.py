@@ -8,15 +8,14 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nitro_cli.cli.output import Output, make_console
+from nitro_cli.cli.output import Output
 from nitro_cli.cli.stop_signals import prompt_to_leave
+from nitro_cli.display import make_console
 
 if TYPE_CHECKING:
-    from nitro_cli.cli.render.live import LiveReporter
-    from nitro_cli.cli.render.notebook import NotebookReporter
-    from nitro_cli.cli.render.plain import PlainReporter
+    from nitro_cli.display import LiveReporter, PlainReporter
 
-__all__ = ["progress_shown", "reporter_for_scripts"]
+__all__ = ["progress_shown"]
 
 
 @contextlib.contextmanager
@@ -38,29 +37,13 @@ def progress_shown(output: Output) -> Iterator[None]:
             reporter.close()
 
 
-def reporter_for_scripts() -> LiveReporter | NotebookReporter | PlainReporter:
-    """The display of a Python program or notebook that chose none: live where it can be, else plain lines."""
-    console = make_console(stderr=True)
-    if console.is_jupyter:
-        from nitro_cli.cli.render.notebook import NotebookReporter
-
-        return NotebookReporter()
-    if console.is_terminal:
-        from nitro_cli.cli.render.live import LiveReporter
-
-        return LiveReporter(console)
-    from nitro_cli.cli.render.plain import PlainReporter
-
-    return PlainReporter(lambda text: print(text, file=sys.stderr, flush=True))
-
-
 def _choose(output: Output) -> LiveReporter | PlainReporter | None:
     if output.quiet or output.json or output.silent or sys.stderr is None:
         return None
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        from nitro_cli.cli.render.live import LiveReporter
+        from nitro_cli.display import LiveReporter
 
         return LiveReporter(make_console(stderr=True), closing=False)
-    from nitro_cli.cli.render.plain import PlainReporter
+    from nitro_cli.display import PlainReporter
 
     return PlainReporter(output.complain, closing=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nitro_cli.cli.failure import classify
 from nitro_cli.cli.render.errors import error_lines, folded_traceback, full_traceback
-from nitro_cli.cli.render.progress_state import duration
+from nitro_cli.display.progress_state import duration
 from nitro_cli.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nitro_cli.cli.render.progress_state import Clock, ProgressState, duration
+from nitro_cli.display.progress_state import Clock, ProgressState, duration
 from nitro_cli.text import visible
 
 __all__ = ["LiveReporter", "RunDisplay"]

@@ -6,10 +6,10 @@ import threading
 import pytest
 from rich.console import Console
 
-from nitro_cli.cli.render.live import LiveReporter
-from nitro_cli.cli.render.notebook import NotebookReporter
-from nitro_cli.cli.render.plain import PlainReporter
-from nitro_cli.cli.render.progress_state import ProgressState, duration, scalars_text
+from nitro_cli.display.live import LiveReporter
+from nitro_cli.display.notebook import NotebookReporter
+from nitro_cli.display.plain import PlainReporter
+from nitro_cli.display.progress_state import ProgressState, duration, scalars_text
 
 SHOW_CURSOR = "\x1b[?25h"
 

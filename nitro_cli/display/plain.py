@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nitro_cli.cli.render.progress_state import Clock, ProgressState, duration, scalars_text
+from nitro_cli.display.progress_state import Clock, ProgressState, duration, scalars_text
 from nitro_cli.text import visible
 
 __all__ = ["PlainReporter"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from nitro_cli.cli.render.live import RunDisplay
-from nitro_cli.cli.render.plain import PlainReporter
-from nitro_cli.cli.render.progress_state import Clock, ProgressState
+from nitro_cli.display.live import RunDisplay
+from nitro_cli.display.plain import PlainReporter
+from nitro_cli.display.progress_state import Clock, ProgressState
 
 if TYPE_CHECKING:
     from IPython.display import DisplayHandle
