@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,24 +13,31 @@ import numpy as np
 
 from nitro_cli.data import Split
 from nitro_cli.experiment import BatchProblem
-from nitro_cli.programs import EvalPlan, build_eval_loss, build_forward, fresh_trace
+from nitro_cli.metrics import Concat
+from nitro_cli.programs import EvalPlan, build_eval_loss, build_forward, build_metrics, fresh_trace
 from nitro_cli.run.plan import DataPlan, Settings
+from nitro_cli.run.report import SetupReport
 
 __all__ = ["with_batch_checks"]
 
 
 def with_batch_checks(
-    settings: Settings, plan: EvalPlan, data: DataPlan, params: Any, state: Any, device: Mapping[str, Any]
+    settings: Settings,
+    plan: EvalPlan,
+    data: DataPlan,
+    model: tuple[Any, Any, Mapping[str, Any]],
+    report: SetupReport,
 ) -> DataPlan:
     """The splits with the experiment's own check of their batches, which each has passed so far.
 
-    Nothing is compiled: what `forward` gives, and the loss of it, are traced by their shapes.
+    Nothing is compiled: what `forward` gives, and loss and metrics of it, are traced by their shapes.
 
     Args:
         settings: of the run.
         plan: of the evaluation programs.
         data: the splits.
-        params, state, device: what the model is called with.
+        model: parameters, layer state and Device fields, with which it is called.
+        report: told how much metrics keep of a split.
 
     Raises:
         DataError: the hook finds something wrong with a first batch, or with resident arrays.
@@ -38,14 +46,14 @@ def with_batch_checks(
     if not hooks.has("check_batch"):
         return data
     signature, traced = hooks.fields("check_batch"), EvalPlan(plan.experiment, plan.routing, plan.model)
-    checked = dict(data.splits)
+    checked, kept = dict(data.splits), []
     shapes: dict[Any, Any] = {}
     for name, split in data.splits.items():
         if signature.lacking(split.fields):
             continue
         key = (split.batch_size, *((field, str(spec)) for field, spec in split.fields.items()))
         if key not in shapes:
-            shapes[key] = _traced_outputs(traced, split, params, state, device)
+            shapes[key] = _traced_outputs(traced, split, *model)
         outputs = shapes[key]
 
         def check(batch: Mapping[str, np.ndarray], outputs: Any) -> BatchProblem | None:
@@ -53,10 +61,27 @@ def with_batch_checks(
             return found
 
         checked[name] = split.checked_by(partial(check, outputs=outputs), settings.seed)
-        if "loss" in plan.routing.signatures and not plan.routing.signatures["loss"].lacking(split.fields):
-            with fresh_trace():
-                jax.eval_shape(build_eval_loss(traced, None), outputs, _shapes(plan, "loss", split), dict(device))
+        with fresh_trace():
+            if _takes(plan, "loss", split):
+                jax.eval_shape(build_eval_loss(traced, None), outputs, _shapes(plan, "loss", split), dict(model[2]))
+            if name != "train" and _takes(plan, "metrics", split):
+                args = (outputs, _shapes(plan, "metrics", split), dict(model[2]))
+                size = _kept(jax.eval_shape(build_metrics(traced, None), *args))
+                kept += [{"split": name, "bytes": size * split.batches}] if size else []
+    report.add("kept for metrics", kept)
     return replace(data, splits=checked)
+
+
+def _takes(plan: EvalPlan, hook: str, split: Split) -> bool:
+    """Whether a split has what a traced hook takes."""
+    return hook in plan.routing.traced and not plan.routing.signatures[hook].lacking(split.fields)
+
+
+def _kept(values: Any) -> int:
+    """The bytes of a batch's entries that are kept until the end of a split."""
+    found = jax.tree.leaves(values, is_leaf=lambda value: isinstance(value, Concat))
+    leaves = jax.tree.leaves([value for value in found if isinstance(value, Concat)])
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
 def _traced_outputs(plan: EvalPlan, split: Split, params: Any, state: Any, device: Mapping[str, Any]) -> Any:

@@ -94,7 +94,7 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
         with Progress.phase("tracing the outputs"):
             evaluated = EvalPlan(e, hooks.routing, model.plan.adapted, placement.layout)
             check_evaluated_outputs(evaluated, data.splits, model.params, model.state, arrays)
-            data = with_batch_checks(settings, evaluated, data, model.params, model.state, arrays)
+            data = with_batch_checks(settings, evaluated, data, (model.params, model.state, arrays), report)
     with Progress.phase("binding schedules"):
         hyper = bind_schedules(settings, data, hooks, model, source, position, total_steps)
     trains = "train" in data.splits

@@ -52,6 +52,8 @@ def test_metrics_that_keep_every_entry_are_those_of_the_whole_split():
     logits = np.concatenate([handle.predict({"x": x[i : i + 8]}) for i in range(0, 20, 8)]).astype(float)
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert handle.history[-1]["auroc"] == pytest.approx(oracle.roc_auc_score(target, shares, multi_class="ovr"))
+    # A batch of 8 rows of three float32, a target i32 and a truth value each; three batches.
+    assert handle.plan.report.as_json()["kept for metrics"] == [{"split": "val", "bytes": 3 * 8 * (3 * 4 + 4 + 1)}]
     assert handle.history[-1]["auroc_50"] == pytest.approx(handle.history[-1]["auroc"], abs=0.1)
 
 
@@ -106,3 +108,18 @@ def test_mnist_classifier_learns_and_its_task_is_reached_from_a_preset():
     handle = Nitro(e, logger=None, checkpointer=None).train()
     assert handle.history[-1]["accuracy"] > 0.85
     assert "ece" in handle.history[-1]
+
+
+def test_a_train_split_may_end_in_a_short_batch_and_one_program_serves_the_short_batch_of_evaluation():
+    task = Categorical(metrics=("accuracy", "nll", "auroc"))
+    sources = {"train": ArrayBatches({"x": X[:21], "target": IDS[:21]}, 8)}
+    sources["val"] = ArrayBatches({"x": X[21:], "target": IDS[21:]}, 8)
+    handle = Nitro(Linear(task=task, learning_rate=1e-12, **sources)).train()
+    assert handle.step == 3
+    row = handle.history[1]
+    assert row["train_loss"] == pytest.approx(np.log(3), rel=1e-6)
+    decided = np.concatenate([handle.predict({"x": X[i : i + 8]}).argmax(1) for i in range(21, ROWS, 8)])
+    assert (row["count"], row["accuracy"]) == (23, pytest.approx(oracle.accuracy_score(IDS[21:], decided)))
+    before = len(handle.programs)
+    handle.validate()
+    assert len(handle.programs) == before
