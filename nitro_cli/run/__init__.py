@@ -28,6 +28,7 @@ with lazy_names(__name__):
         progress_note,
         set_progress_reporter,
     )
+    from nitro_cli.run.rendering import render
     from nitro_cli.run.report import Band, SetupReport
     from nitro_cli.run.signals import NothingToSave, ServedSignals, stop_again
     from nitro_cli.run.snapshot import flatten, unflatten

@@ -111,7 +111,7 @@ def test_arrays_taken_before_training_are_gone_after_it_and_copies_stay(tmp_path
         with pytest.raises(RuntimeError, match="deleted"):
             jax.tree.map(np.array, tree)
         if name != "opt":
-            documented = type(handle).__dict__[name].__doc__
+            documented = getattr(type(handle), name).__doc__
             assert "train()" in documented
             assert "cop" in documented
     moved = jax.tree.map(lambda new, old: float(np.abs(np.array(new) - old).max()), handle.params, kept)
