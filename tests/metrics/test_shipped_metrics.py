@@ -282,3 +282,26 @@ print(len(METRICS.entries()), METRICS.find("mse")().of(np.array([[1.0]]), np.arr
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["20", "4.0", "False"]
+
+
+def test_an_installed_distribution_adds_a_metric_that_a_task_names(tmp_path):
+    info = tmp_path / "near_metric-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: near-metric\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[nitro.metrics]\nnear = near_metric:Near\n")
+    (tmp_path / "near_metric.py").write_text(
+        "from nitro_cli.metrics import Mae, register_metric\n\n\n@register_metric('near')\nclass Near(Mae):\n    pass\n"
+    )
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from nitro_cli.metrics import METRICS
+from nitro_cli.tasks import Regression
+listed = [entry.distribution for entry in METRICS.entries() if entry.id == "near"]
+total = Regression(metrics=["near"]).accumulator()
+total.update(np.array([1.0, 2.0]), np.array([0.0, 4.0]))
+print(listed, total.result(), "jax" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['near-metric'] {'count': 2, 'near': 1.5} False"
