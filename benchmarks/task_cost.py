@@ -1,9 +1,9 @@
 """What a task costs: a training step and an evaluation pass beside the same written by hand.
 
-The network is 784-128-10, batch 100. A step of an experiment whose task supplies the loss and the train metrics is timed
-against one that writes both as hooks, at 1 and at 8 micro-batches. A pass over 10,000 images with five metrics is timed
-against a jitted loop by hand that adds up the same sums. All in turn in one process; the hand-written side runs twice,
-as a control.
+The network is 784-128-10, batch 100. A step of an experiment whose task supplies the loss and the train metrics is
+timed against one that writes both as hooks, at 1 and at 8 micro-batches. A pass over 10,000 images with five metrics is
+timed against a jitted loop by hand that adds up the same sums. All in turn in one process; the hand-written side runs
+twice, as a control.
 """
 
 from __future__ import annotations
@@ -144,13 +144,15 @@ def main() -> None:
     set_progress_reporter(None)
     print(f"{'':28}{'by hand':>10}{'by hand again':>15}{'task':>10}{'ratio':>8}{'control':>9}")
     for accum in (1, 8):
-        rounds = [(step_time(ByHand, accum), step_time(ByHand, accum), step_time(ByTask, accum)) for _ in range(words.repeats)]
+        rounds = [
+            (step_time(ByHand, accum), step_time(ByHand, accum), step_time(ByTask, accum)) for _ in range(words.repeats)
+        ]
         _show(f"us a step, accum {accum}", rounds)
     nitro, by_hand = evaluation()
     _show("ms a pass, five metrics", [(by_hand(), by_hand(), nitro()) for _ in range(5 * words.repeats)])
 
 
-def _show(name: str, rounds: list[tuple[float, float, float]]) -> None:
+def _show(name: str, rounds: list[tuple[float, ...]]) -> None:
     hand, again, task = (statistics.median(column) for column in zip(*rounds, strict=True))
     ratio = statistics.median(task / hand for hand, _, task in rounds)
     control = statistics.median(again / hand for hand, again, _ in rounds)

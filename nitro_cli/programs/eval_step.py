@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.programs.step_plan import forward
 
-__all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics"]
+__all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics", "build_sums"]
 
 
 # A traced `metrics` hook returns these values, so JAX must be able to take them apart.
@@ -83,6 +83,25 @@ def build_metrics(plan: EvalPlan, real: int | None) -> Any:
         return values if plan.layout is None else plan.layout.same(jax.tree.map(jnp.asarray, values))
 
     return metrics
+
+
+def build_sums(plan: EvalPlan, hooks: Collection[str]) -> Any:
+    """`(params, state, batch, device) -> {"metrics": ..., "loss": ...}`: what a pass adds up of a batch.
+
+    The forward and all in one program. `hooks` says which of the two there are; each declares `valid`, so that padding
+    is left out.
+    """
+    made = {"metrics": build_metrics, "loss": build_eval_loss}
+    given = {name: made[name](plan, None) for name in made if name in hooks}
+    evaluated = build_forward(plan)
+
+    def eval_sums(
+        params: PyTree, state: PyTree, batch: Mapping[str, jax.Array], device: Mapping[str, jax.Array]
+    ) -> dict[str, Any]:
+        outputs = evaluated(params, state, plan.routing.taken("forward", batch), device)
+        return {name: of(outputs, plan.routing.taken(name, batch), device) for name, of in given.items()}
+
+    return eval_sums
 
 
 def _cut(tree: PyTree, real: int | None) -> PyTree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,15 @@ from nitro_cli.data import Split, batch_length, pad_batch
 from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
 from nitro_cli.experiment import VALID, Routing, resolve_routing
 from nitro_cli.metrics import Concat, Mean, SplitAccumulator, check_reported
-from nitro_cli.programs import Program, build_eval_loss, build_forward, build_metrics
+from nitro_cli.programs import (
+    PackedSums,
+    Program,
+    build_eval_loss,
+    build_forward,
+    build_metrics,
+    build_sums,
+    fresh_trace,
+)
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.output_shapes import check_outputs
 from nitro_cli.run.own_evaluation import own_evaluation
@@ -26,6 +35,9 @@ from nitro_cli.run.term_totals import TermTotals
 from nitro_cli.text import exception_text
 
 __all__ = ["Evaluator"]
+
+MOST_UNFOLDED = 256
+"""Batches whose sums are kept before they are added up."""
 
 PATIENCE = 10.0
 """Seconds that a batch of a validation pass may still take once the run was asked to stop."""
@@ -43,6 +55,7 @@ class Evaluator:
         self._plan = plan
         self._compiler = compiler
         self._programs: dict[Any, Program] = {}
+        self._sums: dict[Any, tuple[PackedSums, Program] | None] = {}
         self._routing = plan.hooks.routing
         self._width: int | None = None
         # Setup looked at the outputs already where it had a split to evaluate.
@@ -90,19 +103,22 @@ class Evaluator:
                 ) as stream,
                 until_stopped(stream, stop, split_name, patience=PATIENCE) as items,
             ):
-                late: tuple[Any, ...] | None = None
+                late: Callable[[], None] | None = None
                 for item in items:
-                    outputs = self._forward(given, item.device)
-                    real = batch_length(item.host)
-                    extra = self._on_device(accumulators, outputs, item.device, given, real, split.batch_size)
+                    begun = None if observe is not None else self._begin_sums(accumulators, item.device, given)
+                    if begun is None:
+                        outputs = self._forward(given, item.device)
+                        real = batch_length(item.host)
+                        extra = self._on_device(accumulators, outputs, item.device, given, real, split.batch_size)
+                        if observe is not None:
+                            observe(item.host, _sliced(outputs, real))
+                        begun = partial(accumulators.add, item.index, item.host, outputs, real, extra, view=host_view)
                     if late is not None:
-                        accumulators.add(*late, view=host_view)
+                        late()
                         Progress.units(1)
-                    late = (item.index, item.host, outputs, real, extra)
-                    if observe is not None:
-                        observe(item.host, _sliced(outputs, real))
+                    late = begun
                 if late is not None:
-                    accumulators.add(*late, view=host_view)
+                    late()
                     Progress.units(1)
             results = accumulators.results(host_view)
         finally:
@@ -255,6 +271,33 @@ class Evaluator:
             self._programs[key] = self._compiler.compile("eval", build_forward(plan), args)
         return self._programs[key](*args)
 
+    def _begin_sums(self, accumulators: _Accumulators, prepared: Any, given: _Given) -> Callable[[], None] | None:
+        """Dispatch forward and sums of a batch as one program, and give what reads them.
+
+        None where outputs are wanted on the host, or a hook does not know padding.
+        """
+        if not accumulators.sums_alone:
+            return None
+        signature, batch = prepared
+        args = (given.params, given.state, batch, given.device)
+        if signature not in self._sums:
+            plan = self._plan.evaluated()
+            function = build_sums(plan, accumulators.on_device)
+            with fresh_trace():
+                shapes = jax.eval_shape(function, *args)
+            packed = None if "loss" in shapes.get("loss", ()) else PackedSums.of(shapes)
+            self._sums[signature] = None if packed is None else (packed, self._compile_sums(function, packed, args))
+        found = self._sums[signature]
+        if found is None:
+            return None
+        return partial(accumulators.add_sums, found[0], found[1](*args))
+
+    def _compile_sums(self, function: Any, packed: PackedSums, args: tuple[Any, ...]) -> Program:
+        def eval_sums(*args: Any) -> dict[str, jax.Array]:
+            return packed.pack(function(*args))
+
+        return self._compiler.compile("eval", eval_sums, args)
+
     def _on_device(
         self, accumulators: _Accumulators, outputs: Any, prepared: Any, given: _Given, real: int, width: int
     ) -> tuple[Any, Any]:
@@ -309,6 +352,14 @@ class _Accumulators:
             if signature is not None and not signature.lacking(split.fields):
                 on_device.add("loss")
         self.on_device = frozenset(on_device)
+        self.sums_alone = (
+            bool(on_device)
+            and (not self._custom or "metrics" in on_device)
+            and on_device <= self._routing.padded
+            and plan.placement.layout is None
+        )
+        self._packed: PackedSums | None = None
+        self._unread: list[Mapping[str, np.ndarray]] = []
 
     def add(
         self, index: int, host: Mapping[str, np.ndarray], outputs: Any, real: int, extra: Any, *, view: Any
@@ -328,8 +379,26 @@ class _Accumulators:
         elif loss is not None:
             self._terms.add(loss)
 
+    def add_sums(self, packed: PackedSums, vectors: Mapping[str, jax.Array]) -> None:
+        """Fold in what the program of a batch added up. Reads it back."""
+        if packed is not self._packed or len(self._unread) == MOST_UNFOLDED:
+            self._fold()
+        self._packed = packed
+        self._unread.append({name: np.asarray(vector) for name, vector in vectors.items()})
+
+    def _fold(self) -> None:
+        if not self._unread or self._packed is None:
+            return
+        found = self._packed.combined(self._unread)
+        self._unread = []
+        if "metrics" in found:
+            self._metrics.add(found["metrics"])
+        if "loss" in found:
+            self._terms.add(found["loss"])
+
     def results(self, view: Any) -> dict[str, Any]:
         """The reported values under flat names: finalized metrics, and the losses of the split."""
+        self._fold()
         losses = self._losses.result() if self._losses else self._terms.result()
         combined = self._metrics.result() if self._custom else losses
         returned = self._routing.table.call(view, "finalize_metrics", combined, self._split.name)

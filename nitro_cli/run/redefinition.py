@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -63,8 +62,10 @@ def _current(cls: type[Any]) -> type[Any]:
 def _described(cls: type[Any]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     is_part = issubclass(cls, Part)
-    for name in dir(cls) if is_part else HOOKS:
-        function = inspect.getattr_static(cls, name, None)
+    # As `inspect.getattr_static` finds them, which took a tenth of a short pass.
+    held = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    for name in held if is_part else HOOKS:
+        function = held.get(name)
         if isinstance(function, FunctionType) and _is_users(function):
             yield f"{name} of the part {cls.__name__}" if is_part else f"hook {name}", _identity(function.__code__)
             yield from _helpers(function, seen)
