@@ -13,7 +13,14 @@ with lazy_names(__name__):
     from nitro_cli.programs.cache import CacheStats, Program, cache_reset, cache_stats, compile_program
     from nitro_cli.programs.compile_options import check_compile_options
     from nitro_cli.programs.disk_cache import cache_clear, cache_info
-    from nitro_cli.programs.eval_step import EvalPlan, build_eval_loss, build_forward, build_metrics, build_sums
+    from nitro_cli.programs.eval_step import (
+        EvalPlan,
+        build_eval_loss,
+        build_forward,
+        build_metrics,
+        build_packed,
+        build_sums,
+    )
     from nitro_cli.programs.hook_returns import host_metrics
     from nitro_cli.programs.initialization import trace_model
     from nitro_cli.programs.jaxpr_walk import LONGEST, JaxprWalk

@@ -10,19 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from nitro_cli.experiment import VALID, Experiment, Routing, Term, compile_view
-from nitro_cli.metrics import MODES
 from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.hook_returns import batch_outputs, split_loss
 from nitro_cli.programs.models import AdaptedModel, BoundModel
 from nitro_cli.programs.models.adapted import PyTree
+from nitro_cli.programs.packed_sums import PackedSums
 from nitro_cli.programs.step_plan import forward
 
-__all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics", "build_sums"]
-
-
-# A traced `metrics` hook returns these values, so JAX must be able to take them apart.
-for _mode in MODES:
-    jax.tree_util.register_pytree_node(_mode, lambda value: value.tree_children(), _mode.from_children)
+__all__ = ["EvalPlan", "build_eval_loss", "build_forward", "build_metrics", "build_packed", "build_sums"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +95,15 @@ def build_sums(plan: EvalPlan, hooks: Collection[str]) -> Any:
     ) -> dict[str, Any]:
         outputs = evaluated(params, state, plan.routing.taken("forward", batch), device)
         return {name: of(outputs, plan.routing.taken(name, batch), device) for name, of in given.items()}
+
+    return eval_sums
+
+
+def build_packed(sums: Any, packed: PackedSums) -> Any:
+    """The same program, its values in the vectors of `packed`."""
+
+    def eval_sums(*args: Any) -> dict[str, jax.Array]:
+        return packed.pack(sums(*args))
 
     return eval_sums
 

@@ -16,6 +16,10 @@ from nitro_cli.metrics import MODES, Concat, Max, Min
 
 __all__ = ["PackedSums"]
 
+# A traced `metrics` hook returns these values, so JAX must be able to take them apart.
+for _mode in MODES:
+    jax.tree_util.register_pytree_node(_mode, lambda value: value.tree_children(), _mode.from_children)
+
 How = Literal["sum", "max", "min", "same"]
 
 

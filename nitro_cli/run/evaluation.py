@@ -19,6 +19,7 @@ from nitro_cli.programs import (
     build_eval_loss,
     build_forward,
     build_metrics,
+    build_packed,
     build_sums,
     fresh_trace,
 )
@@ -286,17 +287,13 @@ class Evaluator:
             with fresh_trace():
                 shapes = jax.eval_shape(function, *args)
             packed = None if "loss" in shapes.get("loss", ()) else PackedSums.of(shapes)
-            self._sums[signature] = None if packed is None else (packed, self._compile_sums(function, packed, args))
+            self._sums[signature] = None
+            if packed is not None:
+                self._sums[signature] = packed, self._compiler.compile("eval", build_packed(function, packed), args)
         found = self._sums[signature]
         if found is None:
             return None
         return partial(accumulators.add_sums, found[0], found[1](*args))
-
-    def _compile_sums(self, function: Any, packed: PackedSums, args: tuple[Any, ...]) -> Program:
-        def eval_sums(*args: Any) -> dict[str, jax.Array]:
-            return packed.pack(function(*args))
-
-        return self._compiler.compile("eval", eval_sums, args)
 
     def _on_device(
         self, accumulators: _Accumulators, outputs: Any, prepared: Any, given: _Given, real: int, width: int
