@@ -47,29 +47,40 @@ def with_batch_checks(
         return data
     signature, traced = hooks.fields("check_batch"), EvalPlan(plan.experiment, plan.routing, plan.model)
     checked, kept = dict(data.splits), []
-    shapes: dict[Any, Any] = {}
+    # Splits whose batches look alike are traced once.
+    given: dict[Any, Any] = {}
+    sizes: dict[Any, int] = {}
     for name, split in data.splits.items():
         if signature.lacking(split.fields):
             continue
         key = (split.batch_size, *((field, str(spec)) for field, spec in split.fields.items()))
-        if key not in shapes:
-            shapes[key] = _traced_outputs(traced, split, *model)
-        outputs = shapes[key]
+        if key not in given:
+            given[key] = _traced_outputs(traced, split, *model)
+        outputs = given[key]
 
         def check(batch: Mapping[str, np.ndarray], outputs: Any) -> BatchProblem | None:
             found: BatchProblem | None = hooks.call(settings.experiment, "check_batch", outputs, batch=batch)
             return found
 
         checked[name] = split.checked_by(partial(check, outputs=outputs), settings.seed)
-        with fresh_trace():
-            if _takes(plan, "loss", split):
-                jax.eval_shape(build_eval_loss(traced, None), outputs, _shapes(plan, "loss", split), dict(model[2]))
-            if name != "train" and _takes(plan, "metrics", split):
-                args = (outputs, _shapes(plan, "metrics", split), dict(model[2]))
-                size = _kept(jax.eval_shape(build_metrics(traced, None), *args))
-                kept += [{"split": name, "bytes": size * split.batches}] if size else []
+        if key not in sizes:  # after the check, whose words are plainer than those of a failed trace
+            sizes[key] = _traced_hooks(traced, split, outputs, model[2])
+        if sizes[key] and name != "train":
+            kept.append({"split": name, "bytes": sizes[key] * split.batches})
     report.add("kept for metrics", kept)
     return replace(data, splits=checked)
+
+
+def _traced_hooks(plan: EvalPlan, split: Split, outputs: Any, device: Mapping[str, Any]) -> int:
+    """Trace loss and metrics of a batch; the bytes that metrics keep of it."""
+    size = 0
+    with fresh_trace():
+        if _takes(plan, "loss", split):
+            jax.eval_shape(build_eval_loss(plan, None), outputs, _shapes(plan, "loss", split), dict(device))
+        if _takes(plan, "metrics", split):
+            args = (outputs, _shapes(plan, "metrics", split), dict(device))
+            size = _kept(jax.eval_shape(build_metrics(plan, None), *args))
+    return size
 
 
 def _takes(plan: EvalPlan, hook: str, split: Split) -> bool:
