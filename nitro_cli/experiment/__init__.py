@@ -25,9 +25,9 @@ with lazy_names(__name__):
     from .hook_table import HookTable, check_hooks
     from .hooks import HOOKS, default_no_decay, sanitize_metric_name
     from .identity import check_graphconst, check_knob_kinds, graphconst_fingerprint
-    from .judging import monitor_of, own_store, selection_of
+    from .judging import monitor_of, monitor_policy, of_training, own_store, selection_of
     from .kinds import Device, FieldKind, GraphConst, Host, Private
-    from .knobs import EMA, Checkpointer, EarlyStopping, Monitor, parse_duration
+    from .knobs import EMA, Checkpointer, Criterion, EarlyStopping, Monitor, parse_duration
     from .loggers import JSONLogger, MLflowLogger, Tee, TensorBoardLogger, TrackioLogger, WandbLogger
     from .metadata import NO_DEFAULT, FieldMeta, config_metadata, fields_of_kind, type_text
     from .narrowing import first_lost, narrowed_dtype

@@ -20,6 +20,7 @@ __all__ = [
     "EMA",
     "Checkpointer",
     "CheckpointerKnob",
+    "Criterion",
     "Duration",
     "EarlyStopping",
     "EarlyStoppingKnob",
@@ -34,16 +35,13 @@ EvalWeights = Literal["ema", "raw"]
 """Which weights evaluation reads; a knob of None means the EMA when there is one."""
 
 
-class _MonitorPair(NamedTuple):
+class _MetricAndMode(NamedTuple):
     metric: str
     mode: Mode
 
 
-class Monitor(_MonitorPair):
-    """The one validation metric a run is judged by, and which way is better: `Monitor("acc", "max")`.
-
-    Equal to the plain tuple; in TOML `monitor = ["acc", "max"]`.
-    """
+class Criterion(_MetricAndMode):
+    """A metric, and which way is better: what rules and the ranking of checkpoints go by. Equal to the plain pair."""
 
     __slots__ = ()
 
@@ -54,31 +52,70 @@ class Monitor(_MonitorPair):
             raise ConfigError(f"a monitor's mode is 'min' or 'max', got {mode!r}", where=f"monitor {metric!r}")
         return super().__new__(cls, metric, mode)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls._read, serialization=core_schema.plain_serializer_function_ser_schema(list, when_used="json")
-        )
 
-    @classmethod
-    def _read(cls, value: Any) -> Monitor:
-        if not isinstance(value, list | tuple) or len(value) != 2:
-            raise PydanticCustomError(
-                "monitor", "should be a metric and a mode, such as ('acc', 'max'), got {given}", {"given": repr(value)}
-            )
-        try:
-            return cls(*value)
-        except ConfigError as error:
-            raise PydanticCustomError("monitor", "{why}", {"why": error.what}) from None
+class Monitor(StrictModel):
+    """The one metric a run is judged by: `Monitor("acc", "max")`, or `("acc", "max")` for short.
+
+    A metric of the validation, or of the train split: `train_loss`, `train/<metric>`, which need no `val`.
+    """
+
+    metric: str = Field(min_length=1)
+    """The metric's name."""
+
+    mode: Mode | None = None
+    """Which way is better; None is the metric's own direction, where it has one."""
+
+    on_missing: Literal["error", "skip"] = "error"
+    """An epoch without a value fails the run, or decides nothing: no patience, no plateau, no score."""
+
+    on_nonfinite: Literal["error", "skip"] = "skip"
+    """A value that is not finite fails the run, or is a bad epoch."""
+
+    def __init__(self, metric: str, mode: Mode | None = None, **values: Any) -> None:
+        super().__init__(metric=metric, mode=mode, **values)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a metric with its mode says it all."""
+        return self.mode is not None and (self.on_missing, self.on_nonfinite) == ("error", "skip")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, tuple):
+            return self.is_pair and (self.metric, self.mode) == other
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash((self.metric, self.mode))
 
 
 class _ReadAsMonitor:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.nullable_schema(handler.generate_schema(Monitor))
+        def read(value: Any, inner: Callable[[Any], Any]) -> Any:
+            if isinstance(value, list | tuple):
+                if len(value) != 2:
+                    told = "should be a metric and a mode, such as ('acc', 'max'), or a table, got {given}"
+                    raise PydanticCustomError("monitor", told, {"given": repr(value)})
+                try:
+                    return Criterion(*value)
+                except ConfigError as error:
+                    raise PydanticCustomError("monitor", "{why}", {"why": error.what}) from None
+            made = inner(value)
+            return Criterion(made.metric, made.mode) if made.is_pair else made
+
+        def dumped(value: Any, info: Any) -> Any:
+            if isinstance(value, Monitor):
+                return value.model_dump(mode=info.mode)
+            return list(value) if isinstance(value, tuple) and info.mode == "json" else value
+
+        as_given = core_schema.plain_serializer_function_ser_schema(dumped, info_arg=True)
+        inner = handler.generate_schema(Monitor)
+        return core_schema.nullable_schema(
+            core_schema.no_info_wrap_validator_function(read, inner, serialization=as_given)
+        )
 
 
-MonitorKnob = Annotated[tuple[str, Mode] | None, _ReadAsMonitor()]
-"""The type of the `monitor` knob: a `Monitor`, written as a plain pair."""
+MonitorKnob = Annotated[Monitor | tuple[str, Mode] | None, _ReadAsMonitor()]
+"""The type of the `monitor` knob: a `Monitor`, or a plain pair of a metric and its mode."""
 
 
 class _Follows(StrictModel):
@@ -97,9 +134,9 @@ class _Follows(StrictModel):
             raise ValueError(f"{given} without {other}: give both, or neither to follow the run's monitor")
         return self
 
-    def watched(self, monitor: Monitor | None) -> Monitor | None:
+    def watched(self, monitor: Criterion | None) -> Criterion | None:
         """The metric and mode that the rule goes by: its own, or the run's monitor, which may be None."""
-        return monitor if self.metric is None or self.mode is None else Monitor(self.metric, self.mode)
+        return monitor if self.metric is None or self.mode is None else Criterion(self.metric, self.mode)
 
 
 class EarlyStopping(_Follows):

@@ -96,6 +96,10 @@ class Part(StrictModel):
         """The hooks that the part supplies, by name. It is called on views too, whose Device fields are traced."""
         return {}
 
+    def directions(self) -> Mapping[str, str]:
+        """Of each metric that it reports, by name, whether more or less is better."""
+        return {}
+
     def identity(self) -> dict[str, Any]:
         """What names the part in a table: `kind` and, other than 1, `version`; empty where it is in no catalogue."""
         catalogue = type(self).catalogue

@@ -55,7 +55,8 @@ class EpochRows:
         """
         if not isinstance(row, Mapping):
             raise ConfigError(f"A history row is a {type(row).__name__}.", fix="give a mapping with epoch and step")
-        scalars, others = flatten_scalars(row)
+        judged = {"monitor": dict(row["monitor"])} if isinstance(row.get("monitor"), Mapping) else {}
+        scalars, others = flatten_scalars({name: value for name, value in row.items() if name not in judged})
         epoch, step = scalars.get("epoch"), scalars.get("step")
         if type(epoch) is not int or type(step) is not int:
             raise ConfigError(f"A history row has epoch {epoch!r} and step {step!r}.", fix="give both as whole numbers")
@@ -64,10 +65,12 @@ class EpochRows:
                 f"The history already reaches epoch {self._rows[-1]['epoch']}; a row for epoch {epoch} came.",
                 why="there is one row per epoch, in order",
             )
-        self._add({"epoch": epoch, "step": step, **scalars, **others})
+        self._add({"epoch": epoch, "step": step, **scalars, **others, **judged})
 
     def _add(self, row: dict[str, Any]) -> None:
         for name, value in row.items():
+            if isinstance(value, Mapping):
+                continue  # the monitor, which is no column
             (self._scalars if isinstance(value, int | float) else self._others)[name] = None
         self._index[row["epoch"]] = len(self._rows)
         self._rows.append(row)

@@ -11,7 +11,7 @@ from nitro_cli.metrics.values import INT64_LIMIT, MODES, Concat
 
 __all__ = ["RESERVED", "check_reported", "check_scalar", "flatten_metrics", "flatten_scalars"]
 
-RESERVED = frozenset({"arrays", "context", "epoch", "nonfinite", "step", "train_loss", "type"})
+RESERVED = frozenset({"arrays", "context", "epoch", "monitor", "nonfinite", "step", "train_loss", "type"})
 """Names a reported metric may not have: the history's and the log lines' own keys."""
 
 

@@ -22,6 +22,14 @@ def _is_dtype(text: str) -> str:
     return text
 
 
+class MonitorFacts(Document):
+    """The monitor in an epoch; the value is null where it is missing or not finite."""
+
+    value: int | float | None
+    status: Literal["ok", "missing", "nonfinite"]
+    improved: bool
+
+
 class HistoryRow(Document):
     """One row as `encode_row` gives it: a metric is a number, nested lists of numbers named in `arrays`, or null."""
 
@@ -30,6 +38,7 @@ class HistoryRow(Document):
 
     epoch: Count
     step: Count
+    monitor: MonitorFacts | None = None
     nonfinite: dict[Name, Literal["nan", "inf", "-inf"]] = Field(default_factory=dict)
     arrays: dict[Name, Annotated[str, AfterValidator(_is_dtype)]] = Field(default_factory=dict)
 

@@ -21,6 +21,9 @@ def encode_row(row: Mapping[str, Any]) -> dict[str, Any]:
     A non-finite number becomes null, with what it was in `nonfinite` beside it (`{"loss": "nan"}`,
     `{"recall[3]": "inf"}` for an entry of an array). An array becomes nested lists, with its dtype in `arrays`.
     """
+    judged = row.get("monitor")
+    if isinstance(judged, Mapping):
+        return encode_row({name: value for name, value in row.items() if name != "monitor"}) | {"monitor": dict(judged)}
     scalars, others = flatten_scalars(row)
     out: dict[str, Any] = {}
     nonfinite: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -183,15 +183,21 @@ class Hyper:
         row = self._doubles(step, 1)[0]
         return {name: float(row[i]) for name, i in self._logged}
 
-    def after(self, epoch: int, metrics: Mapping[str, Any]) -> tuple[Hyper, list[str]]:
-        """The hyperparameters after the validation of an epoch, and sentences to announce, one per reduction.
+    def after(self, epoch: int, metrics: Mapping[str, Any], leaving: Collection[str] = ()) -> tuple[Hyper, list[str]]:
+        """The hyperparameters after an epoch, and sentences to announce, one per reduction.
+
+        Args:
+            epoch: the epoch.
+            metrics: of it.
+            leaving: the keys of plateaus that do not take it in.
 
         Raises:
             MetricError: a plateau's metric is missing or not a real number.
         """
-        stand = {key: counters.after(metrics, key) for key, counters in self.plateaus.items()}
+        stand = {key: counters.after(metrics, key) for key, counters in self.plateaus.items() if key not in leaving}
         said = [f"epoch {epoch}: {sentence}" for _, sentence in stand.values() if sentence is not None]
-        return replace(self, plateaus={key: counters for key, (counters, _) in stand.items()}), said
+        plateaus = {**self.plateaus, **{key: counters for key, (counters, _) in stand.items()}}
+        return replace(self, plateaus=plateaus), said
 
     def plateau_scales(self) -> dict[str, float]:
         """The scale of every plateau, to log per epoch as `schedule/plateau/<key>`."""

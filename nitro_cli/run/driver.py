@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nitro_cli.errors import MetricError, warn
-from nitro_cli.metrics import check_scalar, encode_row
+from nitro_cli.metrics import encode_row
 from nitro_cli.programs import Outcome
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.evaluation import Evaluator
@@ -184,10 +183,11 @@ class Driver:
         """Validation, stop rules, schedule feedback, logging, checkpoint; True to stop early."""
         epoch, rules = event.epoch, self.state.rules
         metrics = self._validate()
-        stop = rules.should_stop(epoch, metrics)
-        for text in rules.observe(epoch, metrics):
+        trained = self._trained(metrics)
+        stop = rules.should_stop(epoch, metrics, trained)
+        for text in rules.observe(epoch, metrics, trained):
             Progress.call("line", text)
-        self._record_epoch(event, metrics, "early_stop" if stop else None)
+        self._record_epoch(event, metrics, trained, "early_stop" if stop else None)
         return stop
 
     def _validate(self) -> dict[str, Any]:
@@ -200,22 +200,26 @@ class Driver:
         self._tell(Evaluated("val", self.metrics))
         return {name: value for name, value in self.metrics.items() if value is not None}
 
-    def _record_epoch(self, event: EpochDone, metrics: Mapping[str, Any], stop_reason: str | None) -> None:
+    def _record_epoch(
+        self, event: EpochDone, metrics: Mapping[str, Any], trained: Mapping[str, Any], stop_reason: str | None
+    ) -> None:
         """Log the epoch, add its history row, write its checkpoint."""
-        self._check_monitor(metrics)
+        rules = self.state.rules
+        judged = rules.monitor.read(event.epoch, {**trained, **metrics}, validated=bool(metrics))
         recorder, step, epoch = self._recorder, self.state.position.step, event.epoch
         recorder.check_in_place()
         if metrics:
-            self._log({**metrics, **self.state.rules.plateau_scales()}, step=step, context="validate")
+            self._log({**metrics, **rules.plateau_scales()}, step=step, context="validate")
         self._log({"data/wait_frac": event.wait}, step=step, context="data")
-        row = {"epoch": epoch, "step": step, **self._trained(metrics), **metrics}
+        row = {"epoch": epoch, "step": step, **trained, **metrics, **({"monitor": judged} if judged else {})}
         self.state.history.append(row)
         recorder.history.write(encode_row(row))
         self.state = self.state.closed()
         self._tell(EpochRecorded(row))
         if stop_reason is None and epoch >= self._plan.experiment.max_epochs:
             stop_reason = "completed"
-        self._save(metrics=metrics, resume_point=False, stop_reason=stop_reason)
+        score = rules.score(self._plan.settings.selection, metrics, trained)
+        self._save(metrics=metrics, score=score, resume_point=False, stop_reason=stop_reason)
 
     def _trained(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """What the row of an epoch has of its training: totals over totals, and the steps that were not taken."""
@@ -232,16 +236,6 @@ class Driver:
             )
         return trained
 
-    def _check_monitor(self, metrics: Mapping[str, Any]) -> None:
-        """The monitored metric must be there every epoch; a non-finite one counts as a bad epoch."""
-        monitor = self._plan.settings.monitor
-        if monitor is None or not metrics:
-            return
-        value = check_scalar(metrics.get(monitor.metric), f"monitor {monitor.metric!r}", metrics)
-        if not math.isfinite(value):
-            epoch = self.state.position.epoch
-            warn(f"{monitor.metric} is {value} at epoch {epoch}: a bad epoch for every rule that follows it")
-
     def _log(self, metrics: Mapping[str, Any], *, step: int, context: str) -> None:
         if self._recorder.logger is not None:
             self._recorder.logger.log_metrics(metrics, step=step, epoch=self.state.position.epoch, context=context)
@@ -251,18 +245,21 @@ class Driver:
     def _save_resume_point(self) -> None:
         """Write where training is, unscored, whatever retention says."""
         if self.saved != self._here:
-            self._save(metrics={}, resume_point=True, stop_reason=None)
+            self._save(metrics={}, score=None, resume_point=True, stop_reason=None)
 
     @property
     def _here(self) -> tuple[int, int]:
         return self.state.position.step, self.state.position.batch
 
-    def _save(self, *, metrics: Mapping[str, Any], resume_point: bool, stop_reason: str | None) -> None:
+    def _save(
+        self, *, metrics: Mapping[str, Any], score: float | None, resume_point: bool, stop_reason: str | None
+    ) -> None:
         if self._plan.experiment.checkpointer is None:
             return
         before = self._phases.current
         self._phases.set(Phase(PhaseName.CHECKPOINTING))
-        if self._recorder.save(self.state, metrics=metrics, resume_point=resume_point, stop_reason=stop_reason):
+        words: dict[str, Any] = {"score": score, "resume_point": resume_point, "stop_reason": stop_reason}
+        if self._recorder.save(self.state, metrics=metrics, **words):
             self.saved = self._here
             self._tell(CheckpointBegan(self._recorder.checkpoint_path))
         if before.name is PhaseName.TRAINING and resume_point:

@@ -9,7 +9,7 @@ import jax
 
 from nitro_cli.data import Split
 from nitro_cli.errors import ConfigError, nearest
-from nitro_cli.experiment import Checkpointer, EarlyStopping
+from nitro_cli.experiment import Checkpointer, EarlyStopping, compile_view, of_training
 from nitro_cli.metrics import MODES
 from nitro_cli.programs import build_eval_loss, build_forward, build_metrics, fresh_trace
 from nitro_cli.run.plan import Plan
@@ -21,7 +21,8 @@ def judged_metrics(plan: Plan) -> Iterator[tuple[str, str]]:
     """What goes by a metric, in words, and by which; rules that follow a monitor that nobody set are left out."""
     e, monitor, selection = plan.experiment, plan.settings.monitor, plan.settings.selection
     if e.monitor is not None:
-        yield "the monitor", e.monitor[0]
+        assert monitor is not None
+        yield "the monitor", monitor.metric
     if isinstance(e.early_stop, EarlyStopping) and (watched := e.early_stop.watched(monitor)) is not None:
         yield "early stopping", watched.metric
     if isinstance(e.checkpointer, Checkpointer):
@@ -48,6 +49,9 @@ def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[st
     """
     split, e, hooks = plan.splits.get("val"), plan.experiment, plan.settings.hooks
     asked = dict(judged_metrics(plan))
+    if "train" in plan.splits:
+        _check_trained(plan, {what: name for what, name in asked.items() if of_training(name)}, params, state, device)
+    asked = {what: metric for what, metric in asked.items() if not of_training(metric)}
     if (
         split is None
         or "train" not in plan.splits
@@ -73,6 +77,39 @@ def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[st
                 fix="name one that is reported, or return it from `metrics`",
                 nearest=nearest(metric, reported),
             )
+
+
+def _check_trained(plan: Plan, asked: Mapping[str, str], params: Any, state: Any, device: Mapping[str, Any]) -> None:
+    """Refuse a rule that goes by a metric of the train split which no step reports."""
+    wanted = {what: metric for what, metric in asked.items() if metric != "train_loss"}
+    if not wanted or plan.hooks.host_train_metrics or plan.hooks.manual:
+        return
+    known = ["train_loss", *_trained_names(plan, params, state, device)]
+    for what, metric in wanted.items():
+        if metric not in known:
+            raise ConfigError(
+                f"{what} goes by {metric!r}, which training does not report",
+                where=type(plan.experiment).__name__,
+                why=f"it reports {', '.join(known)}",
+                fix="name one that is reported, or return it from `train_metrics`",
+                nearest=nearest(metric, known),
+            )
+
+
+def _trained_names(plan: Plan, params: Any, state: Any, device: Mapping[str, Any]) -> list[str]:
+    """The names that the epoch's row has of `train_metrics`; nothing is compiled or run."""
+    if not plan.settings.hooks.has("train_metrics"):
+        return []
+    evaluated, routing, example = plan.evaluated(), plan.hooks.routed, plan.splits["train"].example
+    batch = {name: _shape(value) for name, value in example.items() if name in routing.device_fields}
+
+    def metrics(outputs: Any, batch: Any, device: Any) -> Any:
+        return routing.call(compile_view(plan.experiment, device), "train_metrics", outputs, batch=batch)
+
+    with fresh_trace():
+        taken = {name: batch[name] for name in routing.fields_for("forward") if name in batch}
+        outputs = jax.eval_shape(build_forward(evaluated), params, state, taken, device)
+        return [f"train/{name}" for name in _names(jax.eval_shape(metrics, outputs, batch, device))]
 
 
 def _loss_missing(plan: Plan, split: Split) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from nitro_cli.distributed import host_array, process_count
 from nitro_cli.errors import ConfigError, HookError, warn
-from nitro_cli.experiment import Experiment
+from nitro_cli.experiment import Experiment, of_training
 from nitro_cli.optim import Hyper, Optimizer, bind, bind_manual, horizon_jump
 from nitro_cli.programs import BoundModel
 from nitro_cli.run.devices import Placement
@@ -88,7 +88,8 @@ def bind_schedules(
         # The whole curve is computed anew: say where it jumps.
         for sentence in horizon_jump(before, hyper, position.step):
             warn(f"another horizon than the checkpoint's: {sentence}")
-    if hyper.plateaus and "train" in data.splits and "val" not in data.splits:
+    needs_val = [key for key, counters in hyper.plateaus.items() if not of_training(counters.metric)]
+    if needs_val and "train" in data.splits and "val" not in data.splits:
         raise ConfigError("a plateau schedule without a `val` split", fix="return a val split, or drop the plateau")
     return hyper
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nitro_cli.checkpoints import RecordedField, SourceOfWeights
 from nitro_cli.data import FieldSpec, Split
-from nitro_cli.experiment import Experiment, HookTable, Monitor, Routing, selection_of
+from nitro_cli.experiment import Criterion, Experiment, HookTable, Routing, selection_of
 from nitro_cli.optim import Hyper, Optimizer, ParamLayout, PerturbRule
 from nitro_cli.programs import AdaptedModel, EvalPlan
 from nitro_cli.registry import Resolved
@@ -44,7 +44,7 @@ class Settings:
     run_dir: Path
     import_path: str
     hooks: HookTable
-    monitor: Monitor | None
+    monitor: Criterion | None
     seed: int
     derived: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Settings:
         return self.resolved.taking("max_time", self.given)
 
     @property
-    def selection(self) -> Monitor | None:
+    def selection(self) -> Criterion | None:
         """The metric and mode that the checkpoints are ranked by; None where nothing is scored."""
         return selection_of(self.experiment)
 

@@ -34,7 +34,7 @@ from nitro_cli.distributed import (
     main_says,
 )
 from nitro_cli.experiment import Checkpointer, content_digest, own_store, source_facts
-from nitro_cli.metrics import check_scalar, encode_row, flatten_scalars
+from nitro_cli.metrics import encode_row, flatten_scalars
 from nitro_cli.registry import exported_config, holds_machine_path, write_config
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.description import (
@@ -181,9 +181,23 @@ class Recorder:
         self.store.write_info(document)
 
     def save(
-        self, state: RunState, *, metrics: Mapping[str, Any], resume_point: bool, stop_reason: str | None = None
+        self,
+        state: RunState,
+        *,
+        metrics: Mapping[str, Any],
+        score: float | None,
+        resume_point: bool,
+        stop_reason: str | None = None,
     ) -> bool:
-        """Write a checkpoint of the run as it is, if the rules keep it; returns whether they do."""
+        """Write a checkpoint of the run as it is, if the rules keep it; returns whether they do.
+
+        Args:
+            state: of the run.
+            metrics: of the epoch's validation.
+            score: what it is ranked by; None without one.
+            resume_point: whether it is kept whatever the rules say.
+            stop_reason: why the run ends here, if it does.
+        """
         plan, at, selection = self._plan, state.position, self._plan.settings.selection
         checkpointer = plan.experiment.checkpointer
         if checkpointer is None:
@@ -192,9 +206,6 @@ class Recorder:
         if not isinstance(self.store, FollowedStore):
             self._write_configuration()
         metric = selection.metric if selection is not None else None
-        score = None
-        if not resume_point and metric is not None and metrics:
-            score = check_scalar(metrics.get(metric), f"the checkpointer's metric {metric!r}", metrics)
         if own is None and not resume_point and not self._admitted(state, score):
             return False
         components, extra = state.rules.components()

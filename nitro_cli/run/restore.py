@@ -21,7 +21,7 @@ from nitro_cli.checkpoints import (
     run_is_locked,
 )
 from nitro_cli.errors import CheckpointNotFoundError, ConfigError, IncompatibleError, warn
-from nitro_cli.experiment import NO_DEFAULT, Experiment, Monitor, config_metadata, content_digest, graphconst_value
+from nitro_cli.experiment import NO_DEFAULT, Criterion, Experiment, config_metadata, content_digest, graphconst_value
 from nitro_cli.optim import accumulator_dtype
 from nitro_cli.run.epoch_totals import EpochTotals
 from nitro_cli.run.position import Position
@@ -92,7 +92,7 @@ def load_source(
     resume: Any,
     *,
     root: Path,
-    selection: Monitor | None,
+    selection: Criterion | None,
     store: CheckpointStore | None = None,
     load_ema: bool = False,
 ) -> Source | None:
@@ -156,7 +156,7 @@ def _from_store(store: CheckpointStore, pair: tuple[str, Any] | None, what: str)
     return Source("resume", record, text, run=continued)
 
 
-def _resumed(spec: Any, root: Path, selection: Monitor | None) -> Source | None:
+def _resumed(spec: Any, root: Path, selection: Criterion | None) -> Source | None:
     metric, mode = selection or (None, None)
     ref = resolve_resume(spec, root, metric=metric, mode=mode)
     if ref is None:

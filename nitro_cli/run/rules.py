@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from nitro_cli.checkpoints import RecordedComponent, check_stop_counters
 from nitro_cli.errors import warn
-from nitro_cli.experiment import Callback, EarlyStopping, Experiment, Monitor, StopRule
+from nitro_cli.experiment import Callback, Criterion, EarlyStopping, Experiment, StopRule, monitor_policy, of_training
+from nitro_cli.metrics import check_scalar
 from nitro_cli.optim import Hyper
 from nitro_cli.run.components import ComponentLoads, Components, ResumeStatus
+from nitro_cli.run.monitor_watch import MonitorWatch
 from nitro_cli.run.restore import Source
 from nitro_cli.run.stopping import EarlyStop
 
@@ -23,7 +25,7 @@ class Rules:
 
     Args:
         e: the experiment.
-        monitor: what a rule without a metric of its own goes by.
+        monitor: what the run is judged by, and a rule without a metric of its own goes by.
         hyper: as the run begins.
         components: those of the experiment, by name.
         callbacks: copies of this handle's.
@@ -37,7 +39,7 @@ class Rules:
     def __init__(
         self,
         e: Experiment,
-        monitor: Monitor | None,
+        monitor: Criterion | None,
         hyper: Hyper,
         components: Mapping[str, Any],
         callbacks: tuple[Callback, ...],
@@ -54,9 +56,12 @@ class Rules:
             self._stop_rule = rule
         kept = hasattr(self._stop_rule, "state") and hasattr(self._stop_rule, "load_state")
         self.callbacks = callbacks
+        self.monitor = MonitorWatch(monitor, monitor_policy(e))
         with_state = {f"callbacks.{c.label}": c for c in callbacks if hasattr(c, "state") and hasattr(c, "load_state")}
         rule_kept = {"early_stop": _KeptRule(self._stop_rule)} if kept else {}
-        self._components = Components({**rule_kept, **components, **with_state})
+        self._components = Components(
+            {**rule_kept, **({"monitor": self.monitor} if monitor is not None else {}), **components, **with_state}
+        )
 
     @property
     def exhausted(self) -> bool:
@@ -64,16 +69,52 @@ class Rules:
         rule = self._stop_rule
         return isinstance(rule, EarlyStop) and rule.wait >= rule.rule.patience
 
-    def should_stop(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
-        """Ask the stop rule; without validation it is never asked."""
-        return self._stop_rule is not None and bool(metrics) and bool(self._stop_rule.should_stop(epoch, metrics))
+    def should_stop(self, epoch: int, metrics: Mapping[str, Any], trained: Mapping[str, Any]) -> bool:
+        """Ask the stop rule; without validation it is asked only where it goes by the train split.
 
-    def observe(self, epoch: int, metrics: Mapping[str, Any]) -> list[str]:
-        """Feed the epoch's metrics to the plateaus; sentences to announce, one per reduction."""
-        if not metrics or not self.hyper.plateaus:
+        Args:
+            epoch: the epoch.
+            metrics: of its validation; empty without one.
+            trained: of the train split.
+        """
+        rule = self._stop_rule
+        if not isinstance(rule, EarlyStop):
+            return rule is not None and bool(metrics) and bool(rule.should_stop(epoch, metrics))
+        values = _seen(rule.metric, metrics, trained)
+        return bool(values) and not self.monitor.leaves_out(rule.metric, values) and rule.should_stop(epoch, values)
+
+    def observe(self, epoch: int, metrics: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+        """Feed the epoch's metrics to the plateaus; sentences to announce, one per reduction.
+
+        Args:
+            epoch, metrics, trained: as of `should_stop`.
+        """
+        plateaus = self.hyper.plateaus
+        shown = {key: _seen(counters.metric, metrics, trained) for key, counters in plateaus.items()}
+        leaving = [
+            key for key, values in shown.items() if not values or self.monitor.leaves_out(plateaus[key].metric, values)
+        ]
+        if len(leaving) == len(plateaus):
             return []
-        self.hyper, said = self.hyper.after(epoch, metrics)
+        self.hyper, said = self.hyper.after(epoch, {**trained, **metrics}, leaving)
         return said
+
+    def score(
+        self, selection: Criterion | None, metrics: Mapping[str, Any], trained: Mapping[str, Any]
+    ) -> float | None:
+        """What the checkpoint of an epoch is ranked by; None where it has no score.
+
+        Args:
+            selection: the metric that checkpoints are ranked by.
+            metrics, trained: as of `should_stop`.
+
+        Raises:
+            MetricError: it is missing, or no number.
+        """
+        values = {} if selection is None else _seen(selection.metric, metrics, trained)
+        if selection is None or not values or self.monitor.leaves_out(selection.metric, values):
+            return None
+        return check_scalar(values.get(selection.metric), f"the checkpointer's metric {selection.metric!r}", values)
 
     def plateau_scales(self) -> dict[str, float]:
         """The scale of every plateau, to log per epoch."""
@@ -105,16 +146,23 @@ class Rules:
             check_stop_counters(held, source.text)
         return self._components.planned(source)
 
-    def begin(self, source: Source | None, loads: ComponentLoads | None) -> None:
+    def begin(self, source: Source | None, loads: ComponentLoads | None, history: Iterable[Mapping[str, Any]]) -> None:
         """Give the components their states back, and note how the handle began."""
         if loads is not None:
             loads.load()
+            if "monitor" not in loads.states:
+                self.monitor.catch_up(history)
         plateaus = ("schedules",) if self.hyper.plateaus else ()
         restored = tuple(loads.states) if loads is not None else ()
         if loads is not None and source is not None and source.record.meta.rules.schedules:
             restored = (*restored, *plateaus)
         fresh = tuple(name for name in (*self._components, *plateaus) if name not in restored)
         self.began = ResumeStatus.of(source, restored, fresh)
+
+
+def _seen(metric: str, metrics: Mapping[str, Any], trained: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a rule that goes by a metric is shown of an epoch; empty where there was nothing of its kind."""
+    return {**trained, **metrics} if of_training(metric) else metrics
 
 
 class _KeptRule:

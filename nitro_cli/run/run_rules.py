@@ -8,7 +8,7 @@ from typing import Any
 from nitro_cli.checkpoints import check_averaged, check_retention
 from nitro_cli.distributed import process_count
 from nitro_cli.errors import ConfigError, nearest, warn
-from nitro_cli.experiment import Average, Best, Checkpointer, own_store, parse_selector
+from nitro_cli.experiment import Average, Best, Checkpointer, EarlyStopping, of_training, own_store, parse_selector
 from nitro_cli.run.plan import Settings
 
 __all__ = ["check_rules", "restored_at_the_end"]
@@ -42,7 +42,9 @@ def check_rules(settings: Settings, splits: Collection[str], restore_best: bool 
     """
     e = settings.experiment
     has_val = "val" in splits
-    if e.early_stop is not None and not has_val:
+    scored = has_val or (settings.selection is not None and of_training(settings.selection.metric))
+    watched = e.early_stop.watched(settings.monitor) if isinstance(e.early_stop, EarlyStopping) else None
+    if e.early_stop is not None and not has_val and not (watched is not None and of_training(watched.metric)):
         raise ConfigError(
             "early stopping without a `val` split", fix="return a val split from build_data, or unset early_stop"
         )
@@ -55,10 +57,10 @@ def check_rules(settings: Settings, splits: Collection[str], restore_best: bool 
         )
     if isinstance(restore_best, Average):
         metric, mode = settings.selection or (None, None)
-        check_averaged(e.checkpointer, restore_best, e.max_epochs, metric=metric, mode=mode, scored=has_val)
+        check_averaged(e.checkpointer, restore_best, e.max_epochs, metric=metric, mode=mode, scored=scored)
     if isinstance(e.checkpointer, Checkpointer):
-        check_retention(e.checkpointer, scored=has_val)
-    if not has_val:
+        check_retention(e.checkpointer, scored=scored)
+    if not scored:
         _tell_unscored(settings, splits)
 
 

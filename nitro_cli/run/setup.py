@@ -114,7 +114,7 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     _report(plan, model.params)
     history = _started_history(settings, source)
     train = initial_train_state(plan, model, start, position, compiler)
-    rules.begin(source, loads)
+    rules.begin(source, loads, history)
     return plan, RunState(train, position, device, rules, history)
 
 

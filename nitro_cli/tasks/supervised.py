@@ -102,6 +102,10 @@ class SupervisedTask(Task):
     def probabilities(self, outputs: Any) -> Any:
         """The probabilities in the shape of the output; None where there are none."""
 
+    def directions(self) -> dict[str, str]:
+        """The natural direction of each metric."""
+        return {metric.label: metric.mode for metric in (*self.train_metrics, *self.metrics)}
+
     def structure(self) -> dict[str, Any]:
         """What a resume must find again: all but the metrics, which no weight depends on."""
         held = super().structure()

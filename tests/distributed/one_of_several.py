@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from nitro_cli import Nitro, NitroError, set_progress_reporter, setup_distributed
+from nitro_cli import Callback, Nitro, NitroError, set_progress_reporter, setup_distributed
 from nitro_cli.distributed import host_array, in_pieces, is_main
 from nitro_cli.run import PhaseName, flatten
 from tests.process_data import Augmented, Disagreeing, OwnPart, Shelf, Wide, carry_digest
@@ -88,6 +88,44 @@ def stopped_by_the_last() -> dict[str, Any]:
     return facts(nitro.train(), "stopped")
 
 
+class OnMain(Callback):
+    """Counts updates on the main process, and stops the run there in the second epoch."""
+
+    _updates: int = 0
+
+    def on_update(self, run: Any, event: Any) -> None:
+        self._updates += 1
+        if event.update == 14:
+            run.request_stop()
+
+    def state(self) -> Any:
+        return {"updates": self._updates}
+
+    def load_state(self, state: Any, version: int) -> None:
+        self._updates = state["updates"]
+
+
+class Everywhere(Callback):
+    """Sets a Device field in every process after the first epoch, once it has predicted there."""
+
+    everywhere = True
+
+    def on_epoch_end(self, run: Any, row: Any) -> None:
+        outputs = run.predict({"x": np.ones((4, 6), np.float32)})
+        run.set_device(smoothing=0.25 if outputs.shape == (4, 3) else 1.0)
+
+
+def watched(resume: Any = None) -> dict[str, Any]:
+    """A run under callbacks, and what these hold here in the end."""
+    saved = {"id": "save_predictions", "kind": "categorical", "target": "y"}
+    e = Quick(run_dir=ROOT / "watched", max_epochs=4, callbacks=(OnMain(), Everywhere(), saved))
+    nitro = Nitro(e, resume=resume)
+    before = nitro.run_state.rules.callbacks[0].state()["updates"]
+    nitro.train()
+    after = nitro.run_state.rules.callbacks[0].state()["updates"]
+    return {**facts(nitro, "watched"), "updates": [before, after], "smoothing": nitro.device_value("smoothing")}
+
+
 def of_terms(parts: int) -> float:
     """How far off a step of masked micro-batches is."""
     e = Masked(rows=24, batch_size=24 // parts, accum=parts, run_dir=ROOT / f"terms{parts}")
@@ -117,6 +155,8 @@ if __name__ == "__main__":
         "own store again": kept_on_a_shelf("own store again", ("latest", "latest"), max_epochs=2),
         "terms": {parts: of_terms(parts) for parts in (1, 3)},
         "stopped": stopped_by_the_last(),
+        "watched": watched(),
+        "watched again": watched(("latest", "latest")),
         "resumed": resumed("one", Quick, "resumed"),
     }
     found["refused"] = refusal(Disagreeing)

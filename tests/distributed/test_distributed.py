@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from nitro_cli import Average, Every, Nitro, average_checkpoints, set_progress_reporter, setup_distributed
+from nitro_cli.analysis import load_predictions
 from nitro_cli.checkpoints import read_record, record_info, verify
 from nitro_cli.errors import ConfigError
 from nitro_cli.run import flatten
@@ -116,6 +117,8 @@ def test_a_loss_of_terms_is_that_of_the_batch_that_the_processes_share(pair: tup
         "own store",
         "own store again",
         "stopped",
+        "watched",
+        "watched again",
         "resumed",
     ],
 )
@@ -154,6 +157,23 @@ def test_the_train_split_is_evaluated_in_whole_batches(pair, tmp_path):
     _, (zero, one) = pair
     alone = _train_one(tmp_path / "alone").evaluate("train")
     assert zero["two"]["train split"] == one["two"]["train split"] == pytest.approx(alone, abs=TOLERANCE)
+
+
+@slow
+def test_the_main_process_alone_calls_callbacks_unless_they_are_everywhere_and_a_stop_is_agreed(pair):
+    folder, (zero, one) = pair
+    first, again = zero["watched"], zero["watched again"]
+    assert first["stop"] == one["watched"]["stop"] == ["requested", "request"]
+    assert (first["smoothing"], one["watched"]["smoothing"]) == (0.25, 0.25)
+    # The other process has the count of the main one only when a resume gave it to both.
+    assert first["updates"] == [0, first["step"]]
+    assert one["watched"]["updates"] == [0, 0]
+    assert again["updates"] == [first["step"], again["step"]]
+    assert one["watched again"]["updates"] == [first["step"], first["step"]]
+    assert (again["step"], again["stop"][0]) == (48, "completed")
+    (written,) = {path.parent for path in folder.glob("watched/*/predictions/*.npz")}
+    read = load_predictions(written / "val-epoch-0001.npz")
+    assert (len(read), read.origin.split) == (51, "val")
 
 
 @slow

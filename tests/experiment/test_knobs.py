@@ -118,8 +118,10 @@ def test_a_monitor_equals_its_plain_pair_and_is_checked():
     assert Experiment(monitor=("acc", "max")).monitor.metric == "acc"
     with pytest.raises(ConfigError, match="'min' or 'max'"):
         Monitor("acc", "up")
-    with pytest.raises(ConfigError, match="name"):
+    with pytest.raises(ConfigError, match=r"Monitor\.metric"):
         Monitor("", "min")
+    with pytest.raises(ConfigError, match="is a name"):
+        Experiment(monitor=("", "min"))
 
 
 def test_knobs_survive_their_json_form():
