@@ -12,25 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from nitro_cli.errors import ConfigError, IntegrityError, NitroError, RunNotFoundError, warn
+from nitro_cli.errors import ConfigError, IntegrityError, NitroError, warn
 
 from .disk import check_disk
 from .entries import Manifest, ManifestEntry, RunInfo, latest_entry
 from .held_directory import HeldDirectory
 from .locks import RunLock, run_is_locked
-from .manifest import MANIFEST_FILE, load_manifest, update_manifest
-from .names import CHECKPOINTS, RUN_ID, contained_path
-from .reconcile import (
-    remove_displaced,
-    remove_strays,
-    remove_strays_of_dead_runs,
-    taken_over,
-    warn_about_unlisted,
-    without_entries,
-)
+from .manifest import load_manifest, update_manifest
+from .names import CHECKPOINTS
+from .reconcile import remove_displaced, without_entries
 from .record import PreparedRecord, commit_record, prepare_record
-from .retention import Retention, warn_about_others
-from .run_directory import new_record_path, new_run_directory
+from .retention import Retention
+from .run_beginning import begun, taken_up
+from .run_directory import new_record_path
 from .run_file import RUN_FILE, read_run_file, write_run_file
 from .shared_record import WrittenPart, begin_shared, commit_shared, written_in_pieces
 from .summaries import best_entry
@@ -110,27 +104,10 @@ class RunStore:
         """
         base = Path(root)
         retention = None if checkpointer is None else Retention.of(checkpointer, metric, mode)
-        try:
-            base.mkdir(parents=True, exist_ok=True)
-            existing = load_manifest(base)
-            run = new_run_directory(base, existing)
-        except OSError as error:
-            raise storage_error(error, "the run's directory could not be made", base) from error
-        lock = RunLock(base / run)
-        lock.acquire()
         now = time.time()
-        info = RunInfo(run, experiment, preset, "running", parent, seed, created=now, written=now)
-        try:
-            manifest = update_manifest(base, lambda old: old.with_write(info), sleep=sleep)
-            remove_strays_of_dead_runs(base, manifest)
-            warn_about_unlisted(base, manifest.runs)
-            if retention is not None:
-                warn_about_others(manifest.entries, retention, run, base)
-        except BaseException:
-            lock.release()
-            shutil.rmtree(base / run, ignore_errors=True)
-            raise
-        return cls(base, manifest.runs[run], lock, retention, sleep)
+        info = RunInfo("", experiment, preset, "running", parent, seed, created=now, written=now)
+        info, lock = begun(base, info, retention, sleep)
+        return cls(base, info, lock, retention, sleep)
 
     @classmethod
     def reopen(
@@ -158,24 +135,9 @@ class RunStore:
             StorageError, IntegrityError: as `create`; or the run is a link.
         """
         base = Path(root)
-        if not RUN_ID.fullmatch(run_id) or not (base / run_id).is_dir():
-            raise RunNotFoundError(f"there is no run {run_id!r}", where=str(base))
         retention = None if checkpointer is None else Retention.of(checkpointer, metric, mode)
-        contained_path(base, f"{run_id}/{CHECKPOINTS}", base / MANIFEST_FILE)
-        lock = RunLock(base / run_id)
-        lock.acquire()
-        try:
-            remove_strays(base / run_id)
-
-            take = functools.partial(taken_over, base, run=run_id, start=from_entry, retention=retention)
-            manifest = update_manifest(base, take, sleep=sleep)
-            remove_displaced(base, manifest, manifest.runs[run_id].displaced)
-            if retention is not None:
-                warn_about_others(manifest.entries, retention, run_id, base)
-        except BaseException:
-            lock.release()
-            raise
-        return cls(base, manifest.runs[run_id], lock, retention, sleep)
+        info, lock = taken_up(base, run_id, from_entry, retention, sleep)
+        return cls(base, info, lock, retention, sleep)
 
     def __enter__(self) -> Self:
         return self

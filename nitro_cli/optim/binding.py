@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nitro_cli.errors import ConfigError, ExitCode, HookError, OptimizerError, ScheduleError
+from nitro_cli.errors import ConfigError, ExitCode, OptimizerError, ScheduleError
 from nitro_cli.experiment import FieldKind, HookTable, config_metadata, device_array, field_value, part_fields
 from nitro_cli.optim.gradient_rules import GradRule, SingleGrad, checked_rule, rule_fields
 from nitro_cli.optim.group_rates import GroupRates, group_rates
@@ -18,9 +18,9 @@ from nitro_cli.optim.group_rule import GroupRule, check_answered, group_rule
 from nitro_cli.optim.hyper_table import BindingRow, Column, GroupRow, Hyper, constant_column, log_names
 from nitro_cli.optim.layout import DEFAULT_GROUP, ParamLayout
 from nitro_cli.optim.placed_rule import PlacedRule, RuleValues, called, check_read, takes_values
-from nitro_cli.optim.plateau import Plateau, PlateauCounters
 from nitro_cli.optim.schedule_keys import Binding, KeySpace, candidate_names, flat_schedules, resolve_keys
-from nitro_cli.optim.value_source import ValueSource, resolve_schedule
+from nitro_cli.optim.schedule_values import BoundValue, resolve_entries
+from nitro_cli.optim.value_source import ValueSource
 
 __all__ = [
     "anchor_name",
@@ -31,13 +31,8 @@ __all__ = [
     "ema_columns",
     "experiment_schedules",
     "gradient_rule",
-    "resolve_entries",
     "with_log_names",
 ]
-
-BoundValue = tuple[ValueSource, Plateau | None]
-
-_LONGEST = 2**24  # optimizer steps; no warmup is longer
 
 
 def bind(
@@ -251,52 +246,6 @@ def _check_decay(bindings: Sequence[Binding], rates: Mapping[str, GroupRates], r
                 f"{rule.own_decay}=...); or decay by the framework: a factory without it (optax.adam for adamw), "
                 f"or functools.partial(..., {rule.own_decay}=0.0)",
             )
-
-
-def resolve_entries(
-    entries: Mapping[str, Any], total_steps: int, monitor: Any, *, trains: bool = True
-) -> tuple[dict[str, BoundValue], dict[str, PlateauCounters]]:
-    """The values of every schedule over the horizon, and the counters of those under a plateau.
-
-    Raises:
-        ScheduleError: an entry is no schedule, or a plateau has no metric to follow.
-    """
-    resolve = resolve_schedule if trains else _over_some_horizon
-    resolved = {key: resolve(key, entry, total_steps) for key, entry in entries.items()}
-    counters: dict[str, PlateauCounters] = {}
-    for key, (_, plateau) in resolved.items():
-        if plateau is None:
-            continue
-        metric, mode = plateau.metric, plateau.mode
-        if metric is None:
-            if monitor is None:
-                raise ScheduleError(
-                    f"the plateau on {key!r} has no metric to follow",
-                    why="it names none and the run has no monitor",
-                    fix="give the plateau metric and mode, or set monitor, such as ('loss', 'min')",
-                )
-            metric, mode = monitor
-        assert mode is not None
-        counters[key] = PlateauCounters(plateau, metric, mode)
-    return resolved, counters
-
-
-def _over_some_horizon(key: str, entry: Any, total: int) -> BoundValue:
-    """A schedule for a handle that does not train: where `total` does not suit it, over the next doubling that does.
-
-    Such a handle reads a Device field's value at one step and nothing else, and may have no horizon at all.
-    """
-    horizon, refused = total, None
-    while horizon < total + _LONGEST:
-        try:
-            found = resolve_schedule(key, entry, horizon)
-            found[0].values(1, 1)
-            return found
-        except (ScheduleError, HookError) as error:
-            refused = refused or error
-            horizon *= 2
-    assert refused is not None
-    raise refused
 
 
 def _group_columns(

@@ -18,12 +18,12 @@ from nitro_cli.optim.binding import (
     ema_columns,
     experiment_schedules,
     gradient_rule,
-    resolve_entries,
     with_log_names,
 )
 from nitro_cli.optim.gradient_rules import SingleGrad
 from nitro_cli.optim.hyper_table import BindingRow, Column, Hyper
 from nitro_cli.optim.placed_rule import takes_values
+from nitro_cli.optim.schedule_values import resolve_entries
 from nitro_cli.text import path_keys, path_text
 
 __all__ = ["bind_manual"]
