@@ -25,7 +25,11 @@ FLAGS: dict[str, tuple[type, str, str]] = {
     "n_devs": (int, "N", "Local devices that share each batch; all by default."),
     "gradient_clip_norm": (float, "X", "Clip the gradient's global norm; 0 is off."),
     "max_time": (str, "T", "Stop with the state saved after this time, such as 55m or 1h30m."),
-    "check_divergence": (bool, "", "Stop on a non-finite loss or gradient."),
+    "check_divergence": (
+        bool,
+        "",
+        "Stop on a non-finite loss or gradient; --set check_divergence=skip leaves such steps out.",
+    ),
     "eval_loss": (bool, "", "Report the loss beside the experiment's own metrics."),
     "eval_weights": (str, "W", "Weights to evaluate: ema or raw."),
     "log_every_n_steps": (int, "N", "Steps between train lines in the log."),

@@ -39,13 +39,15 @@ def divergence_error(
     accum, position = step_plan.accum, state.position
     batch = position.batch if accum == 1 else f"{position.batch} to {position.batch + accum - 1}"
     what = f"the loss is {loss}" if not math.isfinite(loss) else "a gradient is not finite (the loss is)"
+    if step_plan.patience > 1:
+        what += f", as in the {step_plan.patience - 1} steps before, which were left out"
     return DivergenceError(
         f"training diverged: {what}",
         where=f"step {position.step + 1}, epoch {position.epoch}, batch {batch}",
         why=f"{_located(plan, state, step_plan, inputs, batches)}. The step was not applied: the weights in hand are "
         "the last good ones",
         fix="resume from the last checkpoint with a lower learning rate or clipping (gradient_clip_norm), or look "
-        "at the batch named; check_divergence = false trains on",
+        'at the batch named; check_divergence = "skip" leaves such steps out, false trains on',
     )
 
 

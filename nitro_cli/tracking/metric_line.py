@@ -17,13 +17,13 @@ _DUMPS = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=F
 
 
 def finite_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics without the non-finite scalars: Python numbers, other values unchanged."""
+    """Return metrics without what has no value, None and non-finite scalars: Python numbers, other values unchanged."""
     out: dict[str, Any] = {}
     for name, value in metrics.items():
         kind = type(value)
         if kind is not float and kind is not int:
             value = _plain(value)
-        if not (isinstance(value, float) and (value != value or value in (_INF, -_INF))):
+        if value is not None and not (isinstance(value, float) and (value != value or value in (_INF, -_INF))):
             out[name] = value
     return out
 
@@ -50,7 +50,7 @@ class MetricLines:
         self._prefix = ""
 
     def line(self, metrics: Mapping[str, Any], *, step: int, epoch: int, context: str) -> str:
-        """Return one line for the metrics, newline included, the non-finite scalars left out.
+        """Return one line for the metrics, newline included, the non-finite scalars left out; what is masked is null.
 
         Raises:
             MetricError: a metric is named like one of the line's own keys.
@@ -69,6 +69,8 @@ class MetricLines:
                     parts.append((keys.get(name) or self._key(name)) + repr(value))
             elif kind is int:
                 parts.append((keys.get(name) or self._key(name)) + repr(value))
+            elif value is None:
+                parts.append((keys.get(name) or self._key(name)) + "null")
             else:
                 rest = {} if rest is None else rest
                 rest[name] = value

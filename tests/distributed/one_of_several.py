@@ -19,7 +19,7 @@ from nitro_cli import Callback, Nitro, NitroError, set_progress_reporter, setup_
 from nitro_cli.distributed import host_array, in_pieces, is_main
 from nitro_cli.run import PhaseName, flatten
 from tests.process_data import Augmented, Disagreeing, OwnPart, Shelf, Wide, carry_digest
-from tests.run.masked import Masked, off_by, rows
+from tests.run.masked import Masked, Told, off_by, rows
 from tests.tiny import Quick
 
 ROOT, COORDINATOR, PROCESSES, INDEX = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -126,10 +126,10 @@ def watched(resume: Any = None) -> dict[str, Any]:
     return {**facts(nitro, "watched"), "updates": [before, after], "smoothing": nitro.device_value("smoothing")}
 
 
-def of_terms(parts: int) -> float:
+def of_terms(kind: type, count: int, size: int, accum: int) -> float:
     """How far off a step of masked micro-batches is."""
-    e = Masked(rows=24, batch_size=24 // parts, accum=parts, run_dir=ROOT / f"terms{parts}")
-    return off_by(Nitro(e).train(), rows(24))
+    e = kind(rows=count, batch_size=size, accum=accum, run_dir=ROOT / f"terms{count}.{size}")
+    return off_by(Nitro(e).train(), rows(count))
 
 
 def refusal(kind: type) -> str:
@@ -153,7 +153,12 @@ if __name__ == "__main__":
         "augmented": trained("augmented", Augmented, max_epochs=1),
         "own store": kept_on_a_shelf("own store", max_epochs=1),
         "own store again": kept_on_a_shelf("own store again", ("latest", "latest"), max_epochs=2),
-        "terms": {parts: of_terms(parts) for parts in (1, 3)},
+        "terms": {
+            "one batch": of_terms(Masked, 24, 24, 1),
+            "three": of_terms(Masked, 24, 8, 3),
+            "a short one": of_terms(Told, 10, 4, 3),
+            "one too few": of_terms(Told, 8, 4, 3),
+        },
         "stopped": stopped_by_the_last(),
         "watched": watched(),
         "watched again": watched(("latest", "latest")),

@@ -25,7 +25,7 @@ from nitro_cli.checkpoints.record import prepare_record
 from nitro_cli.checkpoints.shared_record import begin_shared, commit_shared
 from nitro_cli.cli.app import main
 from nitro_cli.run.snapshot import own_pieces
-from tests.run.masked import Masked, off_by, rows
+from tests.run.masked import Masked, Told, off_by, rows
 from tests.tiny import Quick, points
 
 ROOT = Path(sys.argv[1])
@@ -139,6 +139,9 @@ def terms() -> dict[str, float]:
     for count, parts in ((1, 6), (2, 1), (2, 3), (4, 1), (4, 2), (4, 3), (4, 6)):
         e = Masked(rows=24, batch_size=24 // parts, accum=parts, n_devs=count, run_dir=ROOT / f"terms{count}{parts}")
         found[f"{count} {parts}"] = off_by(Nitro(e).train(), rows(24))
+    for count in (2, 4):
+        e = Told(rows=10, batch_size=4, accum=4, n_devs=count, run_dir=ROOT / f"told{count}")
+        found[f"{count} padded"] = off_by(Nitro(e).train(), rows(10))
     return found
 
 

@@ -12,25 +12,8 @@ import pytest
 from nitro_cli import ArrayBatches, Concat, Nitro, NoPrefetch, Prefetch
 from nitro_cli.errors import DataError, RoutingError
 from nitro_cli.run import dispatch
-from tests.run.masked import Masked, Momentum, by_hand, off_by, rows
+from tests.run.masked import Masked, Momentum, Told, by_hand, off_by, rows
 from tests.tiny import stop_after
-
-
-class Told(Masked):
-    """Without layer state; its loss knows the padding."""
-
-    def build_model(self, rng: Any) -> Any:
-        def network(params: Any, state: Any, x: Any, *, train: bool, key: Any) -> Any:
-            return x @ params["w"] + params["b"], state
-
-        return network, super().build_model(rng)[1], {}
-
-    def loss(self, outputs: Any, *, y: Any, mask: Any, has: Any, valid: Any) -> Any:
-        return super().loss(outputs, y=y, mask=mask & valid[:, None], has=has & valid)
-
-    def train_metrics(self, outputs: Any, *, y: Any, mask: Any, valid: Any) -> Any:
-        return super().train_metrics(outputs, y=y, mask=mask & valid[:, None])
-
 
 WAYS = {"resident": lambda source: source, "streamed": lambda source: Prefetch(source, workers=2), "inline": NoPrefetch}
 

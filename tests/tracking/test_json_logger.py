@@ -50,6 +50,11 @@ def test_non_finite_scalars_are_dropped_and_arrays_pass(logger):
     ]
 
 
+def test_what_has_no_value_is_null(logger):
+    logger.log_metrics({"loss": None, "acc": 0.5}, step=1, epoch=1, context="train")
+    assert lines(logger)[-1] == {"type": "metrics", "context": "train", "epoch": 1, "step": 1, "loss": None, "acc": 0.5}
+
+
 def test_non_finite_entries_of_arrays_are_null_with_the_reason(logger):
     metrics = {"v": np.asarray([math.nan, 2.0]), "w": [[1.0, math.inf]]}
     logger.log_metrics(metrics, step=1, epoch=1, context="validate")

@@ -80,7 +80,10 @@ def test_a_users_object_never_sees_a_non_finite_scalar(path):
     mine = Recorder()
     array = np.asarray([math.nan])
     open_logger(mine, path).log_metrics(
-        {"a": math.nan, "b": np.float32("inf"), "v": array, "n": np.float32(0.5)}, step=1, epoch=1, context="train"
+        {"a": math.nan, "b": np.float32("inf"), "c": None, "v": array, "n": np.float32(0.5)},
+        step=1,
+        epoch=1,
+        context="train",
     )
     metrics = mine.calls[0][1]
     assert set(metrics) == {"v", "n"}
