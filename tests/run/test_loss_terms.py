@@ -141,7 +141,7 @@ class Confident(Masked):
 
 
 @pytest.mark.parametrize("unrolled", [8, 1])
-def test_denominators_of_the_parameters_take_a_second_forward_and_are_not_differentiated(
+def test_denominators_of_the_parameters_take_a_second_forward(
     unrolled: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("nitro_cli.programs.accumulation.UNROLL_UP_TO", unrolled)
@@ -157,6 +157,22 @@ def test_denominators_of_the_parameters_take_a_second_forward_and_are_not_differ
     np.testing.assert_allclose(gradient(nitro)["w"], np.einsum("nk,nkf->f", d, x), rtol=1e-6, atol=1e-6)
     # The layer state goes through the micro-batches once.
     assert float(nitro.state["calls"]) == 3
+
+
+class Relative(Confident):
+    """The error relative to the outputs."""
+
+    def loss(self, outputs: Any, *, y: Any) -> Any:
+        return {"relative": Term(jnp.sum((outputs - y) ** 2), jnp.sum(outputs**2))}
+
+
+@pytest.mark.parametrize("accum", [1, 3])
+def test_denominators_are_not_differentiated(accum: int, tmp_path: Path) -> None:
+    nitro = Nitro(Relative(rows=12, batch_size=12 // accum, accum=accum), run_dir=tmp_path).train()
+    x, y = rows(12)["x"].astype(np.float64), rows(12)["y"]
+    out = x @ START["w"].astype(np.float64) + 0.1
+    wanted = np.einsum("nk,nkf->f", 2 * (out - y) / (out**2).sum(), x)
+    np.testing.assert_allclose(gradient(nitro)["w"], wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("accum", [1, 2])
