@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nitro_cli import ArrayBatches, Concat, Nitro, NoPrefetch, Prefetch
+from nitro_cli import ArrayBatches, Concat, Nitro, NoPrefetch, Prefetch, Term
 from nitro_cli.errors import DataError, RoutingError
 from nitro_cli.run import dispatch
 from tests.run.masked import Masked, Momentum, Told, by_hand, off_by, rows
@@ -54,6 +54,17 @@ def test_a_scalar_loss_is_the_mean_over_the_micro_batches_that_there_are(tmp_pat
     assert nitro.history[-1]["train_loss"] == pytest.approx((off**2).mean(), rel=1e-6)
     gradient = (np.float32([0.3, -0.2, 0.5]) - np.asarray(nitro.params["w"])) / 0.5
     np.testing.assert_allclose(gradient, np.einsum("nk,nkf->f", 2 * off / off.size, x), rtol=1e-5)
+
+
+def test_what_a_micro_batch_that_is_not_there_would_add_is_left_out(tmp_path: Path) -> None:
+    class Sized(Told):
+        def loss(self, outputs: Any, *, y: Any, valid: Any) -> Any:
+            return {"all": Term(jnp.sum((outputs - y) ** 2), y.size), "sum": Term(jnp.sum(outputs))}
+
+    nitro = Nitro(Sized(accum=3, batch_size=4), data=fed(8, 4), run_dir=tmp_path).train()
+    x, y = rows(8)["x"].astype(np.float64), rows(8)["y"]
+    out = x @ np.float64(np.float32([0.3, -0.2, 0.5])) + 0.1
+    assert nitro.history[-1]["train_loss"] == pytest.approx(((out - y) ** 2).mean() + out.sum(), rel=1e-6)
 
 
 @pytest.mark.parametrize(("way", "seconds"), [("resident", 0.0), ("resident", 1e9), ("streamed", 1e9)])
