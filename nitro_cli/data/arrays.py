@@ -160,6 +160,22 @@ class ArrayBatches:
             batch = {name: array.copy() for name, array in batch.items()}
         return self.transform(batch, batch_rng(seed=plan.seed, epoch=plan.epoch, index=index))
 
+    def fill(self, out: Mapping[str, np.ndarray], index: int, count: int, plan: ArrayPlan) -> None:
+        """Write batches `index` to `index + count - 1` into the first rows of `out`, each field at once.
+
+        Args:
+            out: arrays `[capacity, batch size, ...]` by field, of the fields' dtypes; not every field has to be there.
+            index: the first batch, from 0.
+            count: how many, none of them short.
+            plan: of the epoch; no `transform` is called.
+        """
+        own, begin = self._dist.range(self.batch_size), index * self.batch_size
+        span = np.arange(begin, begin + count * self.batch_size) if plan.order is None else plan.order[begin:]
+        rows = span[: count * self.batch_size].reshape(count, self.batch_size)[:, own.start : own.stop].reshape(-1)
+        for name, target in out.items():
+            array = self.arrays[name]
+            array.take(rows, axis=0, out=target[:count].reshape(len(rows), *array.shape[1:]), mode="clip")
+
     def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
         plan = self.begin_epoch(0)
         return (self.batch_at(index, plan) for index in range(len(self)))

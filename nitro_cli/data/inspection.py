@@ -106,7 +106,7 @@ def _partial(name: str, reader: Reader, size: int, last: int) -> DataError:
 
 def _resolve_prefetch(name: str, source: Any, reader: Reader) -> PrefetchPlan:
     if isinstance(source, NoPrefetch):
-        return PrefetchPlan("inline", 0, 0, 0, True, reader.skips_on_reentry, reader.note)
+        return PrefetchPlan("inline", 0, 0, 0, True, reader.skips_on_reentry, reader.note, window=1)
     wanted = source if isinstance(source, Prefetch) else Prefetch(source)
     most = reader.max_workers
     workers = wanted.workers or default_workers()
@@ -127,4 +127,6 @@ def _resolve_prefetch(name: str, source: Any, reader: Reader) -> PrefetchPlan:
         ordered,
         reader.skips_on_reentry,
         note,
+        wanted.window,
+        follows=wanted == Prefetch(wanted.source, window=wanted.window),
     )

@@ -15,10 +15,11 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from nitro_cli.data.producers import END, STOP, Message, ProducerFailure, Producers
-from nitro_cli.data.stream import BatchStream, StreamItem, StreamPlan, WaitEnded, prepared
+from nitro_cli.data.producers import STOP, Message, ProducerFailure, Producers
+from nitro_cli.data.stream import BatchStream, StreamPlan, WaitEnded, items_of
+from nitro_cli.data.windows import END
 from nitro_cli.data.worker_processes import block_group_signals
 from nitro_cli.errors import warn
 
@@ -38,7 +39,7 @@ _WAKE: Final = object()
 
 
 class _Pipeline:
-    """What the threads share. It knows no stream, so that an abandoned stream can be collected."""
+    """What the threads share, and the feed of what is delivered. It knows no stream, which can be abandoned so."""
 
     def __init__(
         self, plan: StreamPlan, *, workers: int, host_batches: int, device_batches: int | None, ordered: bool
@@ -47,7 +48,12 @@ class _Pipeline:
         self.ordered = ordered
         self.closed = False
         self.waited = 0.0
+        self.wanted = 1
         self.patience: float | None = None
+        self._pending: dict[int, Message] = {}
+        # An iterator has one message more: that it ended where its length says.
+        self._expected = iter(range(plan.start, plan.stop + (plan.reader.open_indexed is None)))
+        self._awaited = next(self._expected, None)
         self.slots: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.producers = Producers(plan, workers=workers, host_batches=host_batches)
@@ -74,55 +80,71 @@ class _Pipeline:
                 self.items.put(item)
                 # The name would keep the batch alive while the next one is awaited.
                 del item
+            self.items.put(END)
         except BaseException as error:
             self.items.put(ProducerFailure(error))
 
     def deliver(self) -> Iterator[Any]:
-        """The prepared batches in order, then `END`; a `ProducerFailure` ends it, and so does closing."""
-        pending: dict[int, Message] = {}
-        plan, producers = self.plan, self.producers
-        # An iterator has one message more: that it ended where its length says.
-        more = 1 if plan.reader.open_indexed is None else 0
-        for expected in range(plan.start, plan.stop + more):
-            index, batch, state, _ = self._receive(expected, pending)
-            if batch is STOP:
-                return
-            if batch is END:
-                break
-            if isinstance(batch, ProducerFailure):
-                yield batch
-                return
-            if self.transfers and self.slots.get() is STOP:
-                return
-            item = StreamItem(index, batch, prepared(plan, index, batch), state)
-            del batch, state
-            while not producers.built.empty():
-                self._take(producers.built.get(), pending)
-            producers.refill(len(pending))
-            yield item
-            # The name would keep the batch alive while the next one is awaited.
-            del item
-        yield END
+        """The prepared batches in order, or windows of them; a failure is raised in its place."""
+        return items_of(self.plan, self, lambda: self.wanted)
 
-    def _receive(self, expected: int, pending: dict[int, Message]) -> Message:
+    def take(self, wait: bool) -> Any:
+        """The next batch: `(index, batch, iterator state)`, or `END`; None where it is not ready and not waited for."""
+        if self._awaited is None:
+            return END
+        message = self._received(self._awaited) or (self._receive(self._awaited) if wait else None)
+        if message is None:
+            return None
+        self._awaited = next(self._expected, None)
+        index, batch, state, _ = message
+        if batch is STOP or batch is END:
+            self._awaited = None
+            return END
+        if isinstance(batch, ProducerFailure):
+            raise batch.error
+        return index, batch, state
+
+    def taken(self) -> None:
+        """The batch that was taken last left the host's memory: another may be built."""
+        while not self.producers.built.empty():
+            self._take(self.producers.built.get())
+        self.producers.refill(len(self._pending))
+
+    def forget(self) -> None:
+        """Let go of what was built and not taken."""
+        self._pending.clear()
+
+    def room(self) -> bool:
+        """Wait until another item may be on the device; False when the pass is closed."""
+        return not (self.transfers and self.slots.get() is STOP)
+
+    def _received(self, expected: int) -> Message | None:
+        """The message to pass on next, if it is there."""
+        pending, built = self._pending, self.producers.built
+        while expected not in pending and not built.empty():
+            self._take(built.get())
+        if expected in pending:
+            return pending.pop(expected)
+        if pending and not self.ordered:
+            return pending.pop(next(iter(pending)))
+        return pending.pop(-1, None)
+
+    def _receive(self, expected: int) -> Message:
         """Return the message to pass on next, waiting for it."""
         deadline: float | None = None
         while True:
-            if expected in pending:
-                return pending.pop(expected)
-            if pending and not self.ordered:
-                return pending.pop(next(iter(pending)))
-            failed = [index for index, message in pending.items() if isinstance(message[1], ProducerFailure)]
+            message = self._received(expected)
+            if message is not None:
+                return message
+            failed = [index for index, found in self._pending.items() if isinstance(found[1], ProducerFailure)]
             if failed and deadline is None:
                 deadline = time.monotonic() + ORDER_SECONDS
             try:
-                self._take(self._built(deadline), pending)
+                self._take(self._built(deadline))
             except queue.Empty:
                 if not failed:
                     raise WaitEnded from None
-                return pending.pop(min(failed))
-            if -1 in pending:
-                return pending.pop(-1)
+                return self._pending.pop(min(failed))
 
     def _built(self, deadline: float | None) -> Message:
         built = self.producers.built
@@ -139,11 +161,11 @@ class _Pipeline:
         """Let a consumer that waits for a producer look at `patience`."""
         self.producers.built.put((-1, _WAKE, None, 0))
 
-    def _take(self, message: Message, pending: dict[int, Message]) -> None:
+    def _take(self, message: Message) -> None:
         if message[1] is _WAKE:
             return
         self.producers.received(message)
-        pending[message[0]] = message
+        self._pending[message[0]] = message
 
 
 def _left(deadline: float | None) -> float | None:
@@ -177,7 +199,7 @@ class PrefetchStream(BatchStream):
         for thread in self._pipeline.threads:
             thread.start()
 
-    def __next__(self) -> StreamItem:
+    def __next__(self) -> Any:
         if self._direct is not None:
             return self._take_direct(self._direct)
         if self._delivered >= 2:
@@ -189,12 +211,12 @@ class PrefetchStream(BatchStream):
             item = self._wait()
         if item is _WAKE:
             item = self._wait()
-        if type(item) is StreamItem:
-            self._delivered += 1
-            return item
-        return self._finish(item)
+        if item is END or isinstance(item, ProducerFailure):
+            self._finish(item)
+        self._delivered += 1
+        return item
 
-    def _take_direct(self, direct: Iterator[Any]) -> StreamItem:
+    def _take_direct(self, direct: Iterator[Any]) -> Any:
         try:
             item = END if self._pipeline.closed else next(direct, END)
         except BaseException:
@@ -202,7 +224,9 @@ class PrefetchStream(BatchStream):
             raise
         finally:
             self.wait_seconds = self._pipeline.waited
-        return item if type(item) is StreamItem else self._finish(item)
+        if item is END:
+            self._finish(item)
+        return item
 
     def _wait(self) -> Any:
         if self._pipeline.closed:
@@ -218,6 +242,13 @@ class PrefetchStream(BatchStream):
         finally:
             self.wait_seconds += time.perf_counter() - began
 
+    @property
+    def built(self) -> tuple[int, float]:
+        return self._pipeline.producers.count, sum(self._pipeline.producers.seconds)
+
+    def want(self, batches: int) -> None:
+        self._pipeline.wanted = batches
+
     def hurry(self, patience: float) -> None:
         if self._direct is None:
             self._patience = patience
@@ -226,7 +257,7 @@ class PrefetchStream(BatchStream):
             self._pipeline.patience = patience
             self._pipeline.wake()
 
-    def _finish(self, item: Any) -> StreamItem:
+    def _finish(self, item: Any) -> NoReturn:
         self.close()
         if isinstance(item, ProducerFailure):
             raise item.error
@@ -248,6 +279,7 @@ class PrefetchStream(BatchStream):
         for waiting in (pipeline.producers.built, pipeline.items):
             while not waiting.empty():
                 waiting.get_nowait()
+        pipeline.forget()
         if stuck:
             warn(
                 f"split `{pipeline.plan.split}`: {', '.join(stuck)} did not end within {seconds:g} s; "

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from nitro_cli.data.stream import StreamPlan, open_indexed, read_in_order
+from nitro_cli.data.windows import END
 from nitro_cli.data.worker_processes import block_group_signals
 
-__all__ = ["END", "STOP", "Message", "ProducerFailure", "Producers"]
+__all__ = ["STOP", "Message", "ProducerFailure", "Producers"]
 
 STOP: Final = object()
-END: Final = object()
 
 Message = tuple[int, Any, Any, int]
 """Batch index, batch (or `ProducerFailure`, `STOP`, `END`), iterator state, producer."""
@@ -38,10 +39,16 @@ class Producers:
         plan: what the pass needs to know.
         workers: number of producers; a source that only iterates gets one.
         host_batches: most batches that are asked for and not yet given back by `refill`.
+
+    Attributes:
+        built: what they built.
+        count: how many messages were taken out of it.
+        seconds: how long each producer was building.
     """
 
     def __init__(self, plan: StreamPlan, *, workers: int, host_batches: int) -> None:
         self.built: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.count = 0
         self._plan = plan
         self._closed = False
         self._free = 0
@@ -57,6 +64,8 @@ class Producers:
             targets = [lambda worker: self._produce_by_index(worker, read)] * workers
         self._requests: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in targets]
         self._outstanding = [0] * len(targets)
+        self.seconds = [0.0] * len(targets)
+        self._began = 0.0
         for _ in range(host_batches):
             self._request(1)
         self.threads = [
@@ -76,6 +85,7 @@ class Producers:
     def received(self, message: Message) -> None:
         """Note that a producer's message was taken out of `built`."""
         self._outstanding[message[3]] -= 1
+        self.count += 1
 
     def refill(self, waiting: int) -> None:
         """Give back one host batch and ask for more, if few are waiting.
@@ -104,11 +114,13 @@ class Producers:
             index = requests.get()
             if index is STOP:
                 return
+            began = time.perf_counter()
             try:
                 message = (index, read(index), None, worker)
             except BaseException as error:
                 built.put((index, ProducerFailure(error), None, worker))
                 return
+            self.seconds[worker] += time.perf_counter() - began
             built.put(message)
             # The name would keep the batch alive until the next one is built.
             del message
@@ -118,6 +130,7 @@ class Producers:
         index = self._plan.start
         try:
             for index, batch, state in read_in_order(self._plan, self._may_build):
+                self.seconds[worker] += time.perf_counter() - self._began
                 self.built.put((index, batch, state, worker))
                 del batch, state
                 index += 1
@@ -128,4 +141,6 @@ class Producers:
     def _may_build(self, index: int) -> bool:
         if index < self._plan.start or self._closed:
             return not self._closed
-        return self._requests[0].get() is not STOP
+        asked = self._requests[0].get() is not STOP
+        self._began = time.perf_counter()
+        return asked

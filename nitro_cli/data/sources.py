@@ -76,6 +76,8 @@ class Reader:
         path: "indexed", "list" or "iterator".
         batches: number of batches of an epoch.
         open_indexed: (epoch, seed) to a thread-safe function from batch index to batch.
+        open_filling: (epoch, seed) to a function `(arrays, index, count)` that writes `count` batches from `index` on
+            into the first rows of arrays `[capacity, batch size, ...]` by field; None where they come one by one.
         open_ordered: (epoch, seed, start, state) to an iterator and the index it starts at.
         max_workers: most producers that the source can serve.
         skips_on_reentry: whether entering an epoch in its middle reads the batches before.
@@ -88,6 +90,7 @@ class Reader:
     path: str
     batches: int
     open_indexed: Callable[[int, int], Callable[[int], Any]] | None = None
+    open_filling: Callable[[int, int], Callable[[Mapping[str, Any], int, int], None]] | None = None
     open_ordered: Callable[[int, int, int, Any], tuple[Iterator[Any], int]] | None = None
     max_workers: int | None = None
     skips_on_reentry: bool = False
@@ -127,6 +130,7 @@ def _way_of_reading(source: Any, where: str) -> Reader:
             "indexed",
             batches,
             open_indexed=lambda epoch, seed: _open_indexed(source, epoch, seed),
+            open_filling=_filling(source),
             max_workers=getattr(source, "max_workers", None),
             note=getattr(source, "note", None),
         )
@@ -163,6 +167,18 @@ def _open_indexed(source: Any, epoch: int, seed: int) -> Callable[[int], Any]:
     plan = source.begin_epoch(epoch, source_seed(source, seed))
     batch_at = source.batch_at
     return lambda index: batch_at(index, plan)
+
+
+def _filling(source: Any) -> Callable[[int, int], Callable[[Mapping[str, Any], int, int], None]] | None:
+    """How a source fills windows; not where its batches are made by something else, such as a transform."""
+    if not _has(source, "fill") or getattr(source, "fresh_batches", None) is not True:
+        return None
+
+    def opened(epoch: int, seed: int) -> Callable[[Mapping[str, Any], int, int], None]:
+        plan = source.begin_epoch(epoch, source_seed(source, seed))
+        return lambda arrays, index, count: source.fill(arrays, index, count, plan)
+
+    return opened
 
 
 def _open_list(source: Sequence[Any]) -> Callable[[int], Any]:

@@ -17,6 +17,7 @@ from nitro_cli.data.prefetch import PrefetchStream
 from nitro_cli.data.resident import ResidentArrays
 from nitro_cli.data.sources import Reader, reader_of
 from nitro_cli.data.stream import BatchStream, InlineStream, StreamPlan
+from nitro_cli.data.windows import WindowPlan
 from nitro_cli.errors import DataError, warn
 from nitro_cli.text import exception_text
 
@@ -36,6 +37,9 @@ class PrefetchPlan:
         ordered: whether batches arrive in the source's order.
         skips_on_reentry: whether a resume inside an epoch reads the batches before it again.
         note: what the setup report should say beside; None is nothing.
+        window: the most batches of a window; None where time and memory alone limit it.
+        follows: whether the run decides if `workers` build at all, where the device is the host: nothing else was asked
+            for.
     """
 
     path: str
@@ -45,6 +49,8 @@ class PrefetchPlan:
     ordered: bool
     skips_on_reentry: bool = False
     note: str | None = None
+    window: int | None = None
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,6 +253,11 @@ class Split:
             refuse_problem(place, replace(found, row=None))
         return self
 
+    @property
+    def enters_anywhere(self) -> bool:
+        """Whether a pass can be left and entered again at any batch without reading those before it."""
+        return self._reader.open_indexed is not None
+
     def _dtypes(self) -> dict[str, Any]:
         return {name: spec.dtype for name, spec in self.fields.items()}
 
@@ -260,6 +271,8 @@ class Split:
         device_fields: Collection[str] = frozenset(),
         state: Any = None,
         ahead: bool = True,
+        windows: WindowPlan | None = None,
+        producers: bool | None = None,
     ) -> BatchStream:
         """Start one pass over the split.
 
@@ -272,9 +285,13 @@ class Split:
             device_fields: fields that some traced hook declares.
             ahead: whether `prepare` runs ahead of the loop, in a thread; without it the loop calls `prepare`.
             state: the source's iterator state after batch `start - 1`, as `StreamItem.state` gave it.
+            windows: how batches are gathered; None delivers them one by one.
+            producers: whether threads build the batches, where the split's prefetch leaves that open and `prepare` does
+                not run ahead; None is true but for arrays in memory.
 
         Returns:
-            An iterator of `StreamItem`, to be used as a context manager.
+            An iterator of `StreamItem`, with `windows` of `WindowItem` until a batch has another shape than the first;
+            to be used as a context manager.
 
         Raises:
             DataError: `start` is outside of the epoch, the source's length has changed, or a device
@@ -289,9 +306,11 @@ class Split:
         narrowed = narrowed_fields(self._dtypes(), device_fields)
         own = self._own_check
         check = BatchCheck(self.name, self.fields, rows, frozenset(device_fields), self.train, narrowed, own)
-        plan = StreamPlan(self.name, self._reader, epoch, seed, start, state, check, prepare)
+        plan = StreamPlan(self.name, self._reader, epoch, seed, start, state, check, prepare, windows)
         how = self.prefetch
-        if how.path == "inline":
+        if producers is None:
+            producers = self._reader.open_filling is None
+        if how.path == "inline" or (how.follows and not ahead and not producers):
             return InlineStream(plan)
         return PrefetchStream(
             plan,

@@ -1,4 +1,4 @@
-"""The batches of one pass, delivered to the loop: ahead of it by threads, or inline."""
+"""The batches of one pass, delivered to the loop one by one or in windows: ahead of it by threads, or inline."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from typing import Any, Final
 from nitro_cli.data.batches import BatchCheck
 from nitro_cli.data.ownership import BatchCopies
 from nitro_cli.data.sources import Reader
+from nitro_cli.data.windows import END, Feed, WindowPlan, gathered, gathered_at_once
 from nitro_cli.errors import DataError, NitroError
 
 __all__ = ["BatchStream", "InlineStream", "StreamItem", "StreamPlan", "WaitEnded"]
 
 Prepare = Callable[[int, Any], Any]
+
+GATHER_SECONDS: float = 0.01
+"""How long a window may be gathered in the consumer's own thread before its steps are taken."""
 
 _NOTHING: Final = object()
 
@@ -57,6 +61,7 @@ class StreamPlan:
         state: iterator state to continue from, where the source has one.
         check: check of each batch.
         prepare: what the transfer stage does with each batch.
+        windows: how batches are gathered; None where they are delivered one by one.
     """
 
     split: str
@@ -67,6 +72,7 @@ class StreamPlan:
     state: Any
     check: BatchCheck
     prepare: Prepare | None
+    windows: WindowPlan | None = None
 
     @property
     def stop(self) -> int:
@@ -83,6 +89,11 @@ class BatchStream(ABC):
 
     wait_seconds: float = 0.0
 
+    @property
+    @abstractmethod
+    def built(self) -> tuple[int, float]:
+        """How many batches were built so far, and for how many seconds, of all threads together."""
+
     def __enter__(self) -> BatchStream:
         return self
 
@@ -91,17 +102,21 @@ class BatchStream(ABC):
     ) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[StreamItem]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
     @abstractmethod
-    def __next__(self) -> StreamItem:
-        """Return the next batch.
+    def __next__(self) -> Any:
+        """Return the next batch, a `StreamItem`; or, where they are gathered, a `WindowItem`.
 
         Raises:
             DataError: a batch breaks a promise of its split.
             Exception: what the source or `prepare` raised, with its own traceback.
         """
+
+    @abstractmethod
+    def want(self, batches: int) -> None:
+        """Say how many batches a window should have at most, from now on."""
 
     @abstractmethod
     def hurry(self, patience: float) -> None:
@@ -123,43 +138,124 @@ class InlineStream(BatchStream):
     """
 
     def __init__(self, plan: StreamPlan) -> None:
-        self._batches = read_in_order(plan, lambda index: True)
-        self._plan = plan
-        self._reader: int | None = None
+        self._feed = _InlineFeed(plan)
+        self._wanted = 1
+        self._built = 0
+        self._items: Any
+        fill = _fill_of(plan)
+        if fill is not None and plan.windows is not None:
+            self._items = gathered_at_once(plan.windows, fill, range(plan.start, plan.stop), lambda: self._wanted)
+        else:
+            self._items = items_of(plan, self._feed, lambda: self._wanted)
 
-    def __next__(self) -> StreamItem:
+    @property
+    def built(self) -> tuple[int, float]:
+        return self._built, self.wait_seconds
+
+    def __next__(self) -> Any:
         began = time.perf_counter()
         try:
-            self._reader = threading.get_ident()
-            try:
-                index, batch, state = next(self._batches)
-            finally:
-                self._reader = None
-            return StreamItem(index, batch, prepared(self._plan, index, batch), state)
+            item = next(self._items)
+            self._built += getattr(item, "count", 1)
+            return item
         finally:
             self.wait_seconds += time.perf_counter() - began
 
+    def want(self, batches: int) -> None:
+        self._wanted = batches
+
     def hurry(self, patience: float) -> None:
         # The source's code runs in the consumer's thread: a signal handler can only leave it at once, or not at all.
-        if patience <= 0 and self._reader == threading.get_ident():
+        if patience <= 0 and self._feed.reader == threading.get_ident():
             raise WaitEnded
+
+    def close(self) -> None:
+        self._items.close()
+        self._feed.close()
+
+
+class _InlineFeed:
+    """A pass read by the one who asks; ready is what can be built in `GATHER_SECONDS`."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        # What goes into a window is copied there.
+        self._batches = read_in_order(plan, lambda index: True, owned=plan.windows is None)
+        self._until = 0.0
+        self.reader: int | None = None
+
+    def take(self, wait: bool) -> Any:
+        if not wait and time.perf_counter() >= self._until:
+            return None
+        try:
+            self.reader = threading.get_ident()
+            return next(self._batches, END)
+        finally:
+            self.reader = None
+
+    def taken(self) -> None: ...
+
+    def room(self) -> bool:
+        self._until = time.perf_counter() + GATHER_SECONDS
+        return True
 
     def close(self) -> None:
         self._batches.close()
 
 
-def read_in_order(plan: StreamPlan, go_on: Callable[[int], bool]) -> Any:
+def _fill_of(plan: StreamPlan) -> Callable[[Mapping[str, Any], int, int], None] | None:
+    """How the source fills a whole window by itself, if it can: not where batches are narrowed or looked at."""
+    if plan.windows is None or plan.reader.open_filling is None or plan.check.own is not None:
+        return None
+    held = plan.check.fields
+    if any(held[name].dtype != spec.dtype for name, spec in plan.windows.fields.items()):
+        return None
+    return plan.reader.open_filling(plan.epoch, plan.seed)
+
+
+def items_of(plan: StreamPlan, feed: Feed, wanted: Callable[[], int]) -> Iterator[Any]:
+    """What a pass delivers, prepared.
+
+    Args:
+        plan: what the pass needs to know.
+        feed: its batches.
+        wanted: asked how many batches a window should have at most.
+    """
+    if plan.windows is not None:
+        return gathered(plan.windows, feed, wanted, lambda i, batch, state: _item(plan, i, batch, state))
+    return _one_by_one(plan, feed)
+
+
+def _one_by_one(plan: StreamPlan, feed: Feed) -> Iterator[StreamItem]:
+    got: Any
+    while (got := feed.take(True)) is not END:
+        if not feed.room():
+            return
+        item = _item(plan, *got)
+        # The names would keep the batch alive while the next one is awaited.
+        got = None
+        feed.taken()
+        yield item
+        del item
+
+
+def _item(plan: StreamPlan, index: int, batch: Any, state: Any) -> StreamItem:
+    return StreamItem(index, batch, prepared(plan, index, batch), state)
+
+
+def read_in_order(plan: StreamPlan, go_on: Callable[[int], bool], *, owned: bool = True) -> Any:
     """Yield (index, checked batch, iterator state) of a pass, one after the other.
 
     Args:
         plan: what the pass needs to know.
         go_on: asked with its index before each batch is built, and once after the last; False ends the pass.
+        owned: whether a batch is kept beyond the next one, so that it must not lie in memory of the source.
 
     Raises:
         DataError: the source has fewer or more batches than its length, or a batch breaks a promise.
     """
+    own = BatchCopies() if owned and not plan.reader.fresh else _as_it_is
     if plan.reader.open_indexed is not None:
-        read = open_indexed(plan)
+        read = open_indexed(plan, own)
         for index in range(plan.start, plan.stop):
             if not go_on(index):
                 return
@@ -168,14 +264,15 @@ def read_in_order(plan: StreamPlan, go_on: Callable[[int], bool]) -> Any:
     assert plan.reader.open_ordered is not None
     iterator, position = plan.reader.open_ordered(plan.epoch, plan.seed, plan.start, plan.state)
     try:
-        yield from _read_iterator(plan, iterator, position, go_on)
+        yield from _read_iterator(plan, iterator, position, go_on, own)
     finally:
         close_iterator(iterator)
 
 
-def _read_iterator(plan: StreamPlan, iterator: Iterator[Any], position: int, go_on: Callable[[int], bool]) -> Any:
+def _read_iterator(
+    plan: StreamPlan, iterator: Iterator[Any], position: int, go_on: Callable[[int], bool], own: Callable[[Any], Any]
+) -> Any:
     state_of = getattr(iterator, "state", None)
-    own = _as_it_is if plan.reader.fresh else BatchCopies()
     for index in range(position, plan.stop):
         if not go_on(index):
             return
@@ -202,11 +299,17 @@ def _read_iterator(plan: StreamPlan, iterator: Iterator[Any], position: int, go_
         )
 
 
-def open_indexed(plan: StreamPlan) -> Callable[[int], Any]:
-    """Return a thread-safe function from batch index to batch, for the epoch of a pass over an indexed source."""
+def open_indexed(plan: StreamPlan, own: Callable[[Any], Any] | None = None) -> Callable[[int], Any]:
+    """Return a thread-safe function from batch index to batch, for the epoch of a pass over an indexed source.
+
+    Args:
+        plan: what the pass needs to know.
+        own: applied to each batch; None copies what the source may write again.
+    """
     assert plan.reader.open_indexed is not None
     read = plan.reader.open_indexed(plan.epoch, plan.seed)
-    own = _as_it_is if plan.reader.fresh else BatchCopies()
+    if own is None:
+        own = _as_it_is if plan.reader.fresh else BatchCopies()
     return lambda index: own(_read_checked(plan, read, index))
 
 

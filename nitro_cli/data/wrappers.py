@@ -27,6 +27,8 @@ class Prefetch:
         host_batches: batches built on the host and not yet on the device; None is `2 * workers`.
         ordered: whether batches arrive in the source's order. Unordered, each arrives once, as it
             is built, and a run does not repeat bitwise.
+        window: the most batches that reach the device together, for steps that share a call; None leaves it to the
+            time of a step and the bytes of a batch, 1 takes every step by a call of its own.
 
     Raises:
         DataError: a number is out of range, or the source is already wrapped.
@@ -37,10 +39,11 @@ class Prefetch:
     device_batches: int = 1
     host_batches: int | None = None
     ordered: bool = True
+    window: int | None = None
 
     def __post_init__(self) -> None:
         _refuse_nesting(self)
-        for name in ("workers", "device_batches", "host_batches"):
+        for name in ("workers", "device_batches", "host_batches", "window"):
             value = getattr(self, name)
             if value is None and name != "device_batches":
                 continue
@@ -48,6 +51,7 @@ class Prefetch:
                 raise DataError(f"`{name}` is {value!r}, not a whole number", where=f"Prefetch({name}=)")
             if value < 1:
                 fix = "wrap the source in NoPrefetch(source) to do without prefetch, or use at least 1"
+                fix = "use window=1 to take every step by a call of its own" if name == "window" else fix
                 raise DataError(f"`{name}` is {value}", where=f"Prefetch({name}=)", fix=fix)
         if self.workers is not None and self.host_batches is not None and self.host_batches < self.workers:
             raise DataError(

@@ -182,14 +182,19 @@ class _TimedSplit:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._split, name)
 
-    def stream(self, *, prepare: Any = None, **words: Any) -> _TimedStream:
-        """The split's own stream; each batch is waited for as it is moved."""
+    def stream(self, *, prepare: Any = None, windows: Any = None, **words: Any) -> _TimedStream:
+        """The split's own stream; each batch, or window of them, is waited for as it is moved."""
+        if windows is not None:
+            windows = replace(windows, place=self._timed(windows.place))
+        timed = self._timed(prepare) if prepare is not None else None
+        return _TimedStream(self._split.stream(prepare=timed, windows=windows, **words), self._watch)
 
-        def timed(index: int, batch: Any) -> Any:
+    def _timed(self, move: Any) -> Any:
+        def timed(*args: Any) -> Any:
             with self._transfers.one():
-                return jax.block_until_ready(prepare(index, batch))
+                return jax.block_until_ready(move(*args))
 
-        return _TimedStream(self._split.stream(prepare=timed if prepare is not None else None, **words), self._watch)
+        return timed
 
 
 class _TimedStream:
@@ -216,6 +221,15 @@ class _TimedStream:
     def wait_seconds(self) -> float:
         """The stream's own count."""
         return float(self._stream.wait_seconds)
+
+    @property
+    def built(self) -> tuple[int, float]:
+        """As the stream's own."""
+        return self._stream.built
+
+    def want(self, batches: int) -> None:
+        """As the stream's own."""
+        self._stream.want(batches)
 
     def hurry(self, patience: float) -> None:
         """As the stream's own."""

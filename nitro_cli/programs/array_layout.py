@@ -55,6 +55,11 @@ class ArrayLayout:
         """Split along the first axis."""
         return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
 
+    @property
+    def window(self) -> NamedSharding:
+        """Batches one behind the other, each split along its first axis."""
+        return NamedSharding(self.mesh, PartitionSpec(None, DATA_AXIS))
+
     def leaf(self, shape: tuple[int, ...]) -> NamedSharding:
         """Where a parameter of this shape lies."""
         count = self.mesh.size

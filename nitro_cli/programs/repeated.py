@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from nitro_cli.programs.accumulation import has_convolution
+from nitro_cli.programs.array_layout import ArrayLayout
 from nitro_cli.programs.tracing import fresh_trace
+from nitro_cli.programs.train_step import in_place
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr  # at run time it would load Pallas
@@ -75,11 +77,12 @@ def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:
     return StepTrace(jaxpr.replace(jaxpr=used), jax.tree.structure(shapes), shapes[1].shape[0])
 
 
-def build_repeated_step(step: StepTrace) -> Any:
+def build_repeated_step(step: StepTrace, layout: ArrayLayout | None = None) -> Any:
     """The function to compile: `(TrainState, count, batches, inputs) -> (TrainState, readbacks)`.
 
     Args:
         step: a step over resident data, whose `batches` are none, or over a window.
+        layout: how arrays lie on several devices; None on one.
 
     The function takes `count` steps, int32[], at most `MOST_STEPS`, and fewer where one of them sets `stopped`.
     `readbacks` is f32[MOST_STEPS, numbers], a row a step; rows of steps that were not taken are zero.
@@ -97,6 +100,6 @@ def build_repeated_step(step: StepTrace) -> Any:
 
         start = jnp.zeros((), jnp.int32), carry, jnp.zeros((MOST_STEPS, step.numbers), jnp.float32)
         _, carry, rows = jax.lax.while_loop(go_on, one, start)
-        return carry, rows
+        return (carry, rows) if layout is None else (in_place(carry, layout), layout.same(rows))
 
     return train_steps

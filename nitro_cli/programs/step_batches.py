@@ -24,8 +24,8 @@ class BatchWindow(NamedTuple):
         first: which micro-batch of the epoch the first of them is, int32[].
     """
 
-    fields: Mapping[str, jax.Array]
-    first: jax.Array
+    fields: Mapping[str, Any]
+    first: Any
 
 
 Batches = Sequence[Mapping[str, jax.Array]] | BatchWindow

@@ -163,6 +163,17 @@ class Placement:
             return {name: _canonical(array) for name, array in batch.items()}
         return jax.device_put(dict(batch), self.sharded)
 
+    def put_window(self, fields: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Move batches that lie one behind the other, `[batches, rows, ...]` by field, as `put_batch` moves one.
+
+        Args:
+            fields: of one process, in the dtypes of the device.
+        """
+        if self.on_host:
+            return dict(fields)
+        place = SingleDeviceSharding(self.devices[0]) if self.layout is None else self.layout.window
+        return jax.device_put(dict(fields), place)
+
     def put_each(self, value: np.generic) -> jax.Array:
         """One number of this process beside those of the others: an array of one entry per device."""
         mine = np.full(self.count // process_count(), value)

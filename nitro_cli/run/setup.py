@@ -183,7 +183,7 @@ def _short_end(train: Split) -> str:
 def _report(plan: Plan, params: Any) -> None:
     e, hyper, placement, report = plan.experiment, plan.optim.hyper, plan.placement, plan.report
     report.add("hooks", [{"hook": name, "of": owner} for name, owner in plan.settings.hooks.owners().items()])
-    report.add("data", [_split_row(split, placement.count) for split in plan.splits.values()])
+    report.add("data", [_split_row(split, placement) for split in plan.splits.values()])
     report.add("bindings", [asdict(row) | {"bound": ", ".join(row.bound)} for row in hyper.bindings])
     report.add("parameter groups", [asdict(row) for row in hyper.groups])
     report.add("weight decay", decay_rows(plan.model.layout, hyper))
@@ -197,14 +197,15 @@ def _report(plan: Plan, params: Any) -> None:
     report.add("run", [run])
 
 
-def _split_row(split: Split, devices: int) -> dict[str, Any]:
+def _split_row(split: Split, placement: Placement) -> dict[str, Any]:
     prefetch = split.prefetch
+    follows = prefetch.follows and placement.on_host
     row: dict[str, Any] = {"split": split.name, "batches": split.batches, "batch size": split.batch_size}
-    if split.resident is not None and devices == 1:
+    if split.resident is not None and placement.count == 1:
         return row | {"fed": "resident on the device"}
     row |= {
         "fed": prefetch.path,
-        "workers": prefetch.workers,
+        "workers": f"up to {prefetch.workers}, where they pay" if follows else prefetch.workers,
         "staged": prefetch.device_batches,
         "ordered": prefetch.ordered,
     }

@@ -8,27 +8,35 @@ from typing import Any
 
 import numpy as np
 
+from nitro_cli.data import WindowPlan
 from nitro_cli.errors import warn
 from nitro_cli.programs import (
     MOST_STEPS,
     REAL,
+    BatchWindow,
     Program,
     StepNames,
     StepPlan,
+    StepTrace,
     build_repeated_step,
     build_train_step,
     choose_accumulation,
     trace_step,
 )
 from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.dispatch import SECONDS
 from nitro_cli.run.epoch_totals import EpochTotals
 from nitro_cli.run.hyper_rows import HyperRows
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.progress import Progress
 from nitro_cli.run.state import RunState
 from nitro_cli.run.step_plan import step_plan, trains_resident
+from nitro_cli.run.windows import traced_window, window_plan
 
-__all__ = ["Stepper", "signature_of"]
+__all__ = ["WINDOW", "Stepper", "signature_of"]
+
+WINDOW = "window"
+"""What the program that takes windows is known by: its batches have one shape."""
 
 
 class Stepper:
@@ -43,7 +51,8 @@ class Stepper:
         step_plan: what the program is made from.
         inputs: what it reads beside the state and the batches.
         resident: whether the data is on the device.
-        several: whether one call takes several steps; known once a program was made.
+        several: whether one call takes several steps; known once `settle` was called.
+        windows: how streamed batches are gathered for it; None where they come one by one.
     """
 
     def __init__(self, plan: Plan, compiler: Compiler, steps_per_dispatch: int | None) -> None:
@@ -52,10 +61,14 @@ class Stepper:
         self.inputs: dict[str, Any] = {"anchors": plan.optim.anchors, "key": plan.model.key}
         self.resident = trains_resident(plan)
         self.several = False
+        self.windows: WindowPlan | None = None
         self._plan = plan
         self._compiler = compiler
         self._began_with = steps_per_dispatch
         self._programs: dict[Any, Program] = {}
+        self._traced: StepTrace | None = None
+        self._settled = False
+        self._row: dict[str, Any] = {}
         self._shapes_told = False
         self._device_of: Any = None
         self._wish: tuple[int, Any] = (-1, None)
@@ -85,30 +98,68 @@ class Stepper:
 
     def prepare_batch(self, index: int, batch: Mapping[str, np.ndarray]) -> Any:
         """A micro-batch as the program takes it: its signature, and the fields that some traced hook declares."""
-        plan = self._plan
-        fields, size = plan.hooks.routed.device_fields, plan.splits["train"].batch_size
-        routed = {name: value for name, value in batch.items() if name in fields}
-        signature = tuple((name, value.shape, value.dtype.str) for name, value in routed.items())
-        return signature, plan.placement.put_batch(routed, size)
+        routed = self._routed(batch)
+        return _signature(routed), self._plan.placement.put_batch(routed, self._plan.splits["train"].batch_size)
+
+    def _routed(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        fields = self._plan.hooks.routed.device_fields
+        return {name: value for name, value in batch.items() if name in fields}
 
     def first_program(self, state: RunState) -> Program:
         """Compile the program of the first steps, taking none."""
         state = self.entered(state, max(state.position.epoch, 1), state.position.batch)
+        self.settle(state)
         if self.resident:
             return self.ready(state, (), ())
+        if self.windows is not None:
+            empty = {name: np.zeros(self.windows.shape(spec), spec.dtype) for name, spec in self.windows.fields.items()}
+            return self.ready(state, WINDOW, BatchWindow(self.windows.place(empty), np.int32(0)))
         example = self._plan.splits["train"].example
         prepared = [self.prepare_batch(index, example) for index in range(self.step_plan.accum)]
         return self.ready(state, signature_of(prepared), tuple(batch for _, batch in prepared))
 
-    def ready(self, state: RunState, signature: Any, batches: tuple[Any, ...], wish: int = 0) -> Program:
+    def settle(self, state: RunState) -> None:
+        """Decide, once, how many steps a call may take: from the step as it is traced, the backend and the data.
+
+        Args:
+            state: before a step, of an epoch that was entered.
+        """
+        if self._settled:
+            return
+        self._settled = True
+        batches: Any = ()
+        obstacle = None
+        if not self.resident:
+            windows = window_plan(self._plan)
+            if isinstance(windows, str):
+                obstacle = windows
+            else:
+                self.windows, batches = windows, traced_window(windows)
+        if obstacle is None and self._began_with == 1:
+            obstacle = "as the run began"
+        if obstacle is None:
+            self._renew_inputs(state, 0)
+            args: tuple[Any, ...] = (state.train, batches, self.inputs)
+            self._decide_accumulation(args)
+            with Progress.phase("tracing the step"):
+                self._traced = trace_step(build_train_step(self.step_plan), args)
+            obstacle = self._traced.obstacle(self._plan.placement.devices[0].platform)
+        self._decide_dispatch(obstacle)
+
+    def ready(self, state: RunState, signature: Any, batches: Any, wish: int = 0) -> Program:
         """The program for such batches, its inputs as the step after `state` needs them.
 
         Args:
             state: before the step.
-            signature: shapes and dtypes of the micro-batches.
+            signature: shapes and dtypes of the micro-batches; `WINDOW` for a window.
             batches: the micro-batches on the device; empty with resident data.
             wish: what this process asks the others for, where several train.
         """
+        self._renew_inputs(state, wish)
+        program = self._programs.get(signature)
+        return self._compile(state, signature, batches) if program is None else program
+
+    def _renew_inputs(self, state: RunState, wish: int) -> None:
         step, hyper = state.position.step, state.rules.hyper
         renewed = self.rows.stale(step, hyper)
         if renewed:
@@ -120,11 +171,20 @@ class Stepper:
             self._wish = (wish, self._plan.placement.put_each(np.int32(wish)))
         if self.step_plan.shares_wishes:
             self.inputs["wishes"] = self._wish[1]
-        program = self._programs.get(signature)
-        return self._compile(state, signature, batches) if program is None else program
+
+    def tell_size(self, steps: int) -> None:
+        """Say in the report how many steps a window holds, now that their time is known."""
+        if self.windows is not None:
+            self._plan.report.add("dispatch", [{**self._row, "now": steps}])
+
+    def take_one_by_one(self) -> None:
+        """Batches vary in shape: every step is a call of its own from now on."""
+        if self.windows is not None:
+            self.windows, self._began_with = None, None
+            self._decide_dispatch("the shapes of the batches vary")
 
     def take(
-        self, state: RunState, program: Program, batches: tuple[Any, ...], count: int, stream_state: Any = None
+        self, state: RunState, program: Program, batches: Any, count: int, stream_state: Any = None
     ) -> tuple[RunState, Any, Any]:
         """Dispatch `count` optimizer steps.
 
@@ -144,22 +204,25 @@ class Stepper:
             train, numbers = program(state.train, np.int32(count), batches, self.inputs)
         else:
             train, numbers, outputs = program(state.train, batches, self.inputs)
-        most = MOST_STEPS if self.several else 1
-        position = state.position.stepped(count, count * self.step_plan.accum, stream_state, most)
+        position = state.position.stepped(count, count * self.step_plan.accum, stream_state, self.most)
         return state.at(train, position), numbers, outputs
 
-    def _compile(self, state: RunState, signature: Any, batches: tuple[Any, ...]) -> Program:
+    @property
+    def most(self) -> int:
+        """The most steps of one call."""
+        if self.windows is not None:
+            return self.windows.capacity // self.step_plan.accum
+        return MOST_STEPS if self.several else 1
+
+    def _compile(self, state: RunState, signature: Any, batches: Any) -> Program:
         args: tuple[Any, ...] = (state.train, batches, self.inputs)
-        self._decide_accumulation(args)
-        step = build_train_step(self.step_plan)
-        if self.resident:
-            with Progress.phase("tracing the step"):
-                traced = step = trace_step(step, args)
-            self._decide_dispatch(traced.obstacle(self._plan.placement.devices[0].platform))
-            if self.several:
-                step, args = build_repeated_step(traced), (state.train, np.int32(1), batches, self.inputs)
-        else:
-            self._decide_dispatch("its batches come from the host")
+        step: Any = self._traced if self.several or self.resident else None
+        if step is None:
+            self._decide_accumulation(args)
+            step = build_train_step(self.step_plan)
+        if self.several:
+            step = build_repeated_step(step, self.step_plan.layout)
+            args = (state.train, np.int32(1), batches, self.inputs)
         program = self._compiler.compile("train", step, args, donate_argnums=(0,))
         self._tell_shape(signature)
         if twice := self.step_plan.names.forward_twice:
@@ -171,15 +234,18 @@ class Stepper:
 
     def _decide_dispatch(self, obstacle: str | None) -> None:
         """Settle how many steps a dispatch may hold: a resumed run keeps what it began with, where it can."""
-        before, count = self._began_with, 1 if obstacle else MOST_STEPS
-        reason = obstacle or "the data is on the device"
-        if before == 1 and count > 1:
-            count, reason = 1, "as the run began"
-        elif before is not None and before > 1 and count == 1:
-            reason += "; the run began with several, to which this agrees in all but rounding"
-        self._began_with, self.several = count, count > 1
-        text = "1" if count == 1 else f"up to {count}"
-        self._plan.report.add("dispatch", [{"steps in one call": text, "because": reason}])
+        before, reason = self._began_with, obstacle or "the data is on the device"
+        self.several = obstacle is None
+        self._row = {"steps in one call": f"up to {self.most}" if self.several else "1"}
+        if not self.several:
+            self.windows = None
+            if before is not None and before > 1:
+                reason += "; the run began with several, to which this agrees in all but rounding"
+        elif self.windows is not None:
+            reason = f"as many as take {1000 * SECONDS:g} ms, of the batches that are ready"
+            self._row["window"] = f"{self.windows.capacity} batches, {self.windows.nbytes:,} bytes"
+        self._row["because"] = reason
+        self._plan.report.add("dispatch", [self._row])
 
     def _decide_accumulation(self, args: tuple[Any, ...]) -> None:
         single = build_train_step(replace(self.step_plan, accum=1, names=StepNames()))
@@ -196,8 +262,13 @@ class Stepper:
             return
         self._shapes_told = True
         first = next(iter(self._programs))
+        if first == WINDOW:
+            first = (_signature(self._routed(self._plan.splits["train"].example)),)
+        before = {name: text for name, *text in first[0]}
+        now = {name: text for batch in signature for name, *text in batch if before.get(name) != text}
         changed = [
-            f"{a[0]}: {a[1]} {a[2]} before, {b[1]} {b[2]} now" for a, b in zip(first, signature, strict=False) if a != b
+            f"{name}: {' '.join(map(str, before.get(name, ['none'])))} before, {' '.join(map(str, text))} now"
+            for name, text in now.items()
         ]
         warn(
             "the training program is compiled again for a batch of another shape: "
@@ -205,6 +276,10 @@ class Stepper:
         )
 
 
+def _signature(batch: Mapping[str, np.ndarray]) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    return tuple([(name, value.shape, value.dtype.str) for name, value in batch.items()])
+
+
 def signature_of(prepared: Sequence[tuple[Any, Any]]) -> Any:
     """What a program is known by: the shapes and dtypes of the micro-batches of a step."""
-    return prepared[0][0] if len(prepared) == 1 else tuple(signature for signature, _ in prepared)
+    return tuple([signature for signature, _ in prepared])

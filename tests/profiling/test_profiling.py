@@ -28,7 +28,7 @@ class Streamed(Many):
     """Its batches come from other threads."""
 
     def build_data(self, dist: Any) -> dict[str, Any]:
-        return {name: Prefetch(source) for name, source in super().build_data(dist).items()}
+        return {name: Prefetch(source, workers=1, window=1) for name, source in super().build_data(dist).items()}
 
 
 class Inline(Many):

@@ -89,7 +89,7 @@ def trained(name: str, kind: type = Quick, **words: Any) -> Nitro:
 def replicated() -> dict[str, Any]:
     one, four = trained("one", OnDevice, n_devs=1, width=16), trained("four", OnDevice, width=16)
     program = four.programs["train"].compiled
-    batches = program.input_shardings[0][1]
+    batches = program.input_shardings[0][2].fields
     batch = {"x": TEST["x"][:5], "y": TEST["y"][:5]}
     before = four.evaluate("test")
     misses = len(four.programs)

@@ -46,7 +46,7 @@ def test_four_devices_train_and_evaluate_as_one_does_dropout_and_short_batches_i
 
 def test_the_compiled_step_holds_a_quarter_of_the_batch_and_sums_gradients_over_devices(found):
     run = found["replicated"]
-    assert run["batch_specs"] == ["P('data',)"]
+    assert run["batch_specs"] == ["P(None, 'data')"]
     assert run["rows_in_program"]
     assert run["sums_gradients"]
     assert run["devices"] == 4

@@ -77,7 +77,9 @@ def test_how_steps_are_grouped_changes_no_bit_and_no_line(grouped: Any, bits: An
 def test_they_agree_with_one_step_per_call(grouped: Any, tmp_path: Path) -> None:
     many, _ = grouped(60.0)
     streamed = Nitro(Many(), data=fed(stream=True), run_dir=tmp_path / "streamed").train()
-    assert dispatches(streamed) == [{"steps in one call": "1", "because": "its batches come from the host"}]
+    assert dispatches(streamed) == [
+        {"steps in one call": "1", "because": "every batch is built right before its step (NoPrefetch)"}
+    ]
     assert dispatches(many) == [{"steps in one call": f"up to {MOST_STEPS}", "because": "the data is on the device"}]
     for ours, theirs in zip(jax.tree.leaves(many.params), jax.tree.leaves(streamed.params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
