@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -354,7 +356,29 @@ def test_traced_hooks_see_its_name_and_none_of_its_numbers() -> None:
 
 def test_it_is_declared_without_jax() -> None:
     import subprocess
-    import sys
 
     code = "import sys; from nitro_cli.optim import Optim; Optim('adam', b1=0.5); assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_installed_distribution_brings_one(
+    named: Any, params: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "rules-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rules\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[nitro.optimizers]\nplain = plain_rules:plain\n")
+    (tmp_path / "plain_rules.py").write_text(
+        "import optax\nfrom nitro_cli.optim import decay, register_optimizer\n"
+        "@register_optimizer('plain')\ndef plain(hp, *, factor=1.0):\n"
+        "    return optax.chain(optax.scale(factor), optax.scale_by_learning_rate(hp.learning_rate), decay(hp))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("NITRO_NO_PLUGINS", "0")
+    importlib.invalidate_caches()
+    try:
+        (row,) = made(named(optim=Optim("plain", factor=2.0)), params).hyper.groups
+        assert row.rule == "plain(factor=2.0)"
+    finally:
+        sys.modules.pop("plain_rules", None)
+        OPTIMIZERS._held.pop(("plain", 1), None)
