@@ -112,6 +112,17 @@ def test_the_row_of_an_epoch_has_totals_over_totals(tmp_path: Path) -> None:
     assert nitro.history[-1]["skipped"] == 0
 
 
+def test_train_metrics_on_the_host_add_up_as_those_on_the_device(tmp_path: Path, log_lines: Any) -> None:
+    kind = type("OnHost", (Masked,), {"metrics_residency": lambda self, hook: "host"})
+    nitro = Nitro(kind(rows=24, batch_size=4, accum=3, logger=JSONLogger()), run_dir=tmp_path).train()
+    first, second = log_lines(nitro, "train")
+    halves = [{name: array[part] for name, array in rows(24).items()} for part in (slice(12), slice(12, 24))]
+    assert first["near"] == pytest.approx(by_hand(halves[0])["near"], rel=1e-12)
+    counts = [half["mask"].sum() for half in halves]
+    totals = first["near"] * counts[0] + second["near"] * counts[1]
+    assert nitro.history[-1]["train/near"] == pytest.approx(totals / sum(counts), rel=1e-12)
+
+
 def traced(nitro: Nitro) -> LossTrace:
     stepper = Stepper(nitro.plan, nitro.compiler, None)
     train, device = nitro.run_state.train, nitro.run_state.device_now()
