@@ -75,6 +75,7 @@ with lazy_names(__name__):
     )
     from nitro_cli.analysis.report import MOST_CLASSES, Analysis, analyze
     from nitro_cli.analysis.risk_curve import CurvePoint, RiskCoverage, aurc, risk_coverage
+    from nitro_cli.analysis.scores import scores_of
     from nitro_cli.analysis.slices import Slice, SliceTable, slice_table, wilson_interval
     from nitro_cli.analysis.stream import PredictionStream
     from nitro_cli.analysis.threshold import ThresholdSelection, binomial_upper_bound, select_threshold

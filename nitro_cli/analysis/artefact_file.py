@@ -27,6 +27,10 @@ class Artefact(Document):
         """The digest of its canonical JSON."""
         return canonical_digest(self.model_dump())
 
+    def text(self) -> str:
+        """Its canonical JSON, as a file holds it."""
+        return canonical(self.model_dump()).decode() + "\n"
+
     def save(self, path: Path | str) -> Path:
         """Write it as canonical JSON, whole or not at all.
 
@@ -34,7 +38,7 @@ class Artefact(Document):
             StorageError: the file cannot be written; one that is there stays.
         """
         place = user_path(path)
-        _save(place, canonical(self.model_dump()) + b"\n")
+        _save(place, self.text().encode())
         return place
 
     @classmethod

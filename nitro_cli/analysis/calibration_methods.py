@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel, Field, Strict, model_validator
 
 from nitro_cli.analysis.link_functions import sigmoid, softmax
+from nitro_cli.metrics import library_of
 from nitro_cli.text import Catalogue
 from nitro_cli.text.documents import Document, Number
 
@@ -51,12 +52,12 @@ class CalibrationMethod:
         raise NotImplementedError
 
     @staticmethod
-    def apply(parameters: Any, logits: np.ndarray, kind: str) -> np.ndarray:
-        """The calibrated probabilities of (M, C) logits, float64.
+    def apply(parameters: Any, logits: Any, kind: str) -> Any:
+        """The calibrated probabilities of (M, C) logits.
 
         Args:
             parameters: of the type `parameters`.
-            logits: (M, C), float64.
+            logits: (M, C), float64 of NumPy; in an export traced, of JAX, and so is what is returned.
             kind: the kind of prediction.
         """
         raise NotImplementedError
@@ -126,7 +127,7 @@ def _fit_temperature(logits: np.ndarray, target: np.ndarray, kind: str) -> dict[
     raise FitFailure(f"the temperature is not known to {_TOLERANCE:g} after {_HALVINGS} halvings")
 
 
-def _apply_temperature(parameters: _Temperature, logits: np.ndarray, kind: str) -> np.ndarray:
+def _apply_temperature(parameters: _Temperature, logits: Any, kind: str) -> Any:
     scaled = logits / parameters.temperature
     return softmax(scaled) if kind == "categorical" else sigmoid(scaled)
 
@@ -176,7 +177,7 @@ def _platt_line(z: np.ndarray, y: np.ndarray, label: int) -> tuple[float, float]
     raise FitFailure(f"the sigmoid of label {label} is not found in {_NEWTON_STEPS} steps")
 
 
-def _apply_platt(parameters: _Lines, logits: np.ndarray, kind: str) -> np.ndarray:
+def _apply_platt(parameters: _Lines, logits: Any, kind: str) -> Any:
     return sigmoid(logits * np.array(parameters.slope) + np.array(parameters.intercept))
 
 
@@ -215,9 +216,10 @@ def _fit_isotonic(logits: np.ndarray, target: np.ndarray, kind: str) -> dict[str
     return {"logits": [x for x, _ in curves], "probabilities": [p for _, p in curves]}
 
 
-def _apply_isotonic(parameters: _Steps, logits: np.ndarray, kind: str) -> np.ndarray:
+def _apply_isotonic(parameters: _Steps, logits: Any, kind: str) -> Any:
     columns = zip(logits.T, parameters.logits, parameters.probabilities, strict=True)
-    return np.stack([np.interp(z, x, p) for z, x, p in columns], axis=1)
+    xp = library_of(logits)
+    return xp.stack([xp.interp(z, np.array(x), np.array(p)) for z, x, p in columns], axis=1)
 
 
 def _judged_label(logits: np.ndarray, target: np.ndarray, label: int) -> tuple[np.ndarray, np.ndarray]:

@@ -147,8 +147,8 @@ class Calibrator(Artefact):
         back = shares[:, 0] if logits is None else np.moveaxis(shares, -1, prediction.class_axis)
         return Calibrated(prediction, back, self.id, accepted)
 
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Calibrated probabilities of (M, C) float64 logits."""
+    def probabilities(self, logits: Any) -> Any:
+        """Calibrated probabilities of (M, C) logits: float64 of NumPy, or traced ones of JAX."""
         return CALIBRATORS.find(self.method, self.version).apply(self._parsed, logits, self.kind)
 
     def remember_ids(self, ids: np.ndarray) -> Calibrator:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
+from nitro_cli.metrics import library_of
 
 __all__ = ["sigmoid", "softmax"]
 
 
-def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
-    """`exp(z) / sum exp(z)` over an axis, shifted by the largest so that nothing overflows."""
-    shifted = np.exp(logits - logits.max(axis=axis, keepdims=True))
+def softmax(logits: Any, axis: int = -1) -> Any:
+    """`exp(z) / sum exp(z)` over an axis, shifted by the largest so that nothing overflows.
+
+    Of JAX arrays a JAX array.
+    """
+    shifted = library_of(logits).exp(logits - logits.max(axis=axis, keepdims=True))
     return shifted / shifted.sum(axis=axis, keepdims=True)
 
 
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """`1 / (1 + exp(-x))`, from `exp(-|x|)` so that nothing overflows."""
-    small = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small))
+def sigmoid(logits: Any) -> Any:
+    """`1 / (1 + exp(-x))`, from `exp(-|x|)` so that nothing overflows; of JAX arrays a JAX array."""
+    xp = library_of(logits)
+    small = xp.exp(-xp.abs(logits))
+    return xp.where(logits >= 0, 1 / (1 + small), small / (1 + small))

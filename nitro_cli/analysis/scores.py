@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nitro_cli.analysis.link_functions import softmax
 from nitro_cli.errors import ConfigError, DataError, nearest
+from nitro_cli.metrics import library_of
 
 if TYPE_CHECKING:
     from nitro_cli.analysis.calibrator import AcceptedMismatch, Calibrator
@@ -36,8 +37,10 @@ class Scored:
     override: AcceptedMismatch | None = None
 
 
-def scores_of(probabilities: np.ndarray, score: str) -> np.ndarray:
+def scores_of(probabilities: Any, score: str) -> Any:
     """The scores of (M, C) distributions: the largest probability, or how far it is above the second.
+
+    Of JAX arrays a JAX array.
 
     Raises:
         ConfigError: an unknown score.
@@ -45,10 +48,11 @@ def scores_of(probabilities: np.ndarray, score: str) -> np.ndarray:
     if score not in SCORES:
         close = nearest(score, SCORES)
         raise ConfigError(f"there is no score {score!r}", nearest=close, fix=f"one of {', '.join(SCORES)}")
+    xp, top = library_of(probabilities), probabilities.max(1)
     if score == "max_probability":
-        return np.minimum(probabilities.max(1), 1.0)
-    top = np.partition(probabilities, -2, axis=1)[:, -2:]
-    return np.minimum(top[:, 1] - top[:, 0], 1.0)
+        return xp.minimum(top, 1.0)
+    first = xp.arange(probabilities.shape[1]) == probabilities.argmax(1)[:, None]
+    return xp.minimum(top - xp.where(first, -xp.inf, probabilities).max(1), 1.0)
 
 
 def scored_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -41,6 +41,7 @@ class ExportJob:
         patch: the working tree's patch, or None.
         config: the text of the configuration that rebuilds the experiment.
         expected: predictions to verify the artefact against: per batch size the wire inputs and the outputs by name.
+        artefacts: further files to lie beside the program, by name: calibrator and policy.
     """
 
     served: Served
@@ -51,6 +52,7 @@ class ExportJob:
     patch: bytes | None
     config: str
     expected: Mapping[int, tuple[tuple[np.ndarray, ...], Mapping[str, np.ndarray]]]
+    artefacts: Mapping[str, str] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -56,6 +56,8 @@ class BundleBackend:
             (folder / load.PROVENANCE).write_text(json.dumps(job.provenance, indent=1, allow_nan=False) + "\n")
             (folder / load.CONFIG).write_text(job.config)
             (folder / "load.py").write_text(Path(load.__file__).read_text())
+            for name, text in job.artefacts.items():
+                (folder / name).write_text(text)
             if job.patch is not None:
                 (folder / PATCH).write_bytes(job.patch)
             postprocess = None

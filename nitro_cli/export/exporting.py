@@ -20,6 +20,7 @@ from nitro_cli.export.checking import (
 )
 from nitro_cli.export.contract import wire_contract
 from nitro_cli.export.default_contract import default_inputs
+from nitro_cli.export.judged_head import held_by
 from nitro_cli.export.program import serve
 from nitro_cli.export.provenance import merged_provenance
 from nitro_cli.export.repository import repository_facts
@@ -30,7 +31,8 @@ from nitro_cli.run import Phase, PhaseName
 from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
-    from nitro_cli.run import Handle
+    from nitro_cli.analysis import AbstentionPolicy, Calibrator, Probabilities
+    from nitro_cli.run import Handle, OutputMeaning
 
 __all__ = ["CHECKED_SIZES", "artefact_path", "export", "written"]
 
@@ -47,6 +49,10 @@ def export(
     provenance_root: Path | str | None = None,
     provenance: Mapping[str, Any] | None = None,
     force: bool = False,
+    calibrator: Calibrator | None = None,
+    policy: AbstentionPolicy | None = None,
+    override: str | None = None,
+    spec: Probabilities | OutputMeaning | None = None,
 ) -> Path:
     """Write a servable artefact of a handle and return its path. Nothing is trained and no data is needed.
 
@@ -59,8 +65,13 @@ def export(
         provenance_root: a folder of the git work tree that the experiment lives in.
         provenance: further entries, stronger than all others.
         force: replace an existing artefact.
+        calibrator: adds the output `calibrated_probabilities`.
+        policy: adds the outputs `score` and `accepted`.
+        override: a name under which a calibrator or a policy of another model or other labels is accepted.
+        spec: with either, what the outputs mean; None asks the task.
 
     Raises:
+        MismatchError: the calibrator or the policy is of other weights or labels.
         ConfigError, HookError: the export hooks do not fit together, or not the program.
         IncompatibleError: the target exists, or the handle spreads over several devices.
         IntegrityError: the artefact, run by itself, does not give what `predict` gives; or the run's folder is a link.
@@ -77,12 +88,13 @@ def export(
     contract = wire_contract(e, partial(default_inputs, nitro))
     folder = user_path(dir) if dir is not None else contained_path(nitro.run_dir, "export", nitro.run_dir / "export")
     target = artefact_path(folder, name or type(e).__name__, writer.suffix, force=force)
-    served = checked(serve(nitro, contract))
+    judged = held_by(nitro, calibrator, policy, override, spec)
+    served = checked(serve(nitro, contract, judged=judged))
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})
     check_against_predict(nitro, served, expected)
     try_postprocess(served.contract, expected)
     repository, patch = repository_facts(writer, provenance_root)
-    merged = merged_provenance(nitro, repository, provenance or {})
+    merged = merged_provenance(nitro, repository, provenance or {}) | ({} if judged is None else judged.provenance())
     job = ExportJob(
         served=served,
         target=target,
@@ -92,6 +104,7 @@ def export(
         patch=patch,
         config=exported_config(nitro.resolved),
         expected=expected,
+        artefacts={} if judged is None else judged.files(),
     )
     return written(nitro, writer, job)
 

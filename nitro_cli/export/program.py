@@ -15,6 +15,7 @@ from nitro_cli.errors import ConfigError, HookError, nearest
 from nitro_cli.experiment import Experiment, HookTable, compile_view, resolve_routing
 from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.default_contract import default_outputs
+from nitro_cli.export.judged_head import JudgedHead
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.programs import BoundModel
 from nitro_cli.run import flatten, unflatten
@@ -61,15 +62,22 @@ class Served:
         return tuple(_made(rng, spec, batch) for spec in self.contract.inputs)
 
 
-def serve(nitro: Handle, contract: WireContract, device: Mapping[str, np.ndarray] | None = None) -> Served:
+def serve(
+    nitro: Handle,
+    contract: WireContract,
+    device: Mapping[str, np.ndarray] | None = None,
+    judged: JudgedHead | None = None,
+) -> Served:
     """Build the exported function of a handle: evaluation mode, its weights as arguments, Device fields baked.
 
     Args:
         nitro: the handle.
         contract: its wire contract.
         device: values of Device fields in the place of the handle's current ones.
+        judged: a calibrator and a policy whose outputs leave too.
 
     Raises:
+        MismatchError: these are of other weights or labels.
         ConfigError, HookError: an output names no leaf, or the preprocess does not give what `forward` takes.
     """
     e = nitro.experiment
@@ -85,7 +93,7 @@ def serve(nitro: Handle, contract: WireContract, device: Mapping[str, np.ndarray
     baked = {name: np.asarray(value) for name, value in nitro.run_state.device_now().items()}
     baked.update({name: value for name, value in (device or {}).items() if name in baked})
     view = exported_view(e, baked)
-    prepare, head = _preprocess(view, contract), _head(view)
+    prepare, head = _preprocess(view, contract), _head(view, judged)
     routing = resolve_routing(HookTable(e), tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.plan.model.adapted
 
@@ -102,6 +110,8 @@ def serve(nitro: Handle, contract: WireContract, device: Mapping[str, np.ndarray
         with inputs_named(contract):
             traced = jax.eval_shape(outputs_of, weights, *_wire_shapes(contract))
         contract = replace(contract, outputs=default_outputs(traced, contract.inputs))
+    elif judged is not None:
+        contract = replace(contract, outputs=(*contract.outputs, *map(ExportSpec, judged.names)))
 
     def function(weights: Mapping[str, Any], *wire: Any) -> dict[str, Any]:
         sent = {spec.name: value for spec, value in zip(contract.inputs, wire, strict=True)}
@@ -164,7 +174,12 @@ def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mappi
     return prepare
 
 
-def _head(view: Experiment) -> Callable[[Any], Any]:
+def _head(view: Experiment, judged: JudgedHead | None) -> Callable[[Any], Any]:
+    own = _own_head(view)
+    return own if judged is None else lambda outputs: judged.added(outputs, own(outputs))
+
+
+def _own_head(view: Experiment) -> Callable[[Any], Any]:
     hooks = HookTable(view)
     if not hooks.has("export_head"):
         return _as_it_is

@@ -8,22 +8,26 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Strict
 
+from nitro_cli.analysis import AbstentionPolicy, Calibrator, Probabilities
 from nitro_cli.errors import ConfigError, IncompatibleError, warn
 from nitro_cli.export.agreement import check_agreement
 from nitro_cli.export.backends import ExportJob, find_backend
 from nitro_cli.export.checking import Expected, batch_sizes_of, checked, expected_outputs, plain_json, try_postprocess
 from nitro_cli.export.contract import wire_contract
 from nitro_cli.export.exporting import CHECKED_SIZES, artefact_path, written
+from nitro_cli.export.judged_head import CALIBRATOR_FILE, POLICY_FILE, JudgedHead
 from nitro_cli.export.load import CONFIG, DEVICE, PROVENANCE, BundleError, load_bundle, read_safetensors, verify_bundle
 from nitro_cli.export.program import Served, serve
 from nitro_cli.export.spec import ExportSpec
 from nitro_cli.registry import exported_config, parse_set, read_config, read_toml
-from nitro_cli.run import Handle, versions
+from nitro_cli.run import Handle, OutputMeaning, versions
 from nitro_cli.text import user_path
+from nitro_cli.text.documents import Document, check_document
 
 __all__ = ["renew"]
 
@@ -76,7 +80,8 @@ def renew(
     _check_sets(sets, source / CONFIG)
     nitro = Handle(resolved, data={})
     contract = wire_contract(nitro.experiment, partial(_inputs_of, manifest))
-    served = serve(nitro, contract, read_safetensors(source / DEVICE))
+    judged = _judged(nitro, source)
+    served = serve(nitro, contract, read_safetensors(source / DEVICE), judged)
     served = checked(_with_weights(served, read_safetensors(source / manifest["weights"]), source))
     expected = expected_outputs(served, {*CHECKED_SIZES, *sizes})
     old = _compare_with_old(source, expected)
@@ -91,8 +96,38 @@ def renew(
         patch=None if patch is None else (source / patch).read_bytes(),
         config=exported_config(resolved),
         expected=expected,
+        artefacts={} if judged is None else judged.files(),
     )
     return written(nitro, writer, job)
+
+
+class _Reads(Document):
+    kind: Literal["categorical", "bernoulli", "continuous"]
+    class_axis: int
+    labels: Annotated[tuple[str, ...], Strict(False)] | None
+    output: str | None
+
+
+class _Artefacts(Document):
+    reads: _Reads
+    override: str | None
+    calibrator: str | None = None
+    policy: str | None = None
+
+
+def _judged(nitro: Handle, source: Path) -> JudgedHead | None:
+    """The calibrator and the policy of a bundle; their weights are those that the bundle holds."""
+    entry = json.loads((source / PROVENANCE).read_text()).get("artefacts")
+    if entry is None:
+        return None
+    told = {"what": "what the bundle says of its calibrator and policy is malformed", "fix": "export the run again"}
+    held = check_document(_Artefacts, entry, source / PROVENANCE, **told)
+    reads = held.reads
+    meaning = OutputMeaning(Probabilities(reads.kind, reads.class_axis, reads.labels), reads.output)
+    calibrator = Calibrator.load(source / CALIBRATOR_FILE) if held.calibrator is not None else None
+    policy = AbstentionPolicy.load(source / POLICY_FILE) if held.policy is not None else None
+    model = next((artefact.model_id for artefact in (calibrator, policy) if artefact is not None), None)
+    return JudgedHead(meaning, model, calibrator, policy, held.override)
 
 
 def _inputs_of(manifest: Mapping[str, Any]) -> tuple[ExportSpec, ...]:

@@ -21,7 +21,7 @@ with lazy_names(__name__):
     from nitro_cli.run.plan import Plan
     from nitro_cli.run.position import Position
     from nitro_cli.run.prediction_rows import PredictedBatch, RowSource, RowsRead, SplitRows, predicted_batches
-    from nitro_cli.run.predictions import LoadedFrom, prediction_origin, read_prediction, write_predictions
+    from nitro_cli.run.predictions import LoadedFrom, prediction_origin, read_prediction, weights_id, write_predictions
     from nitro_cli.run.progress import (
         Reporter,
         progress_counter,

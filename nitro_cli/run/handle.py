@@ -230,7 +230,7 @@ class Handle(HeldRun):
             if calibrator is None and policy is None:
                 return self._evaluate(split)
             seen = SplitPredictions(
-                self.plan, self.run_state, split, self._meaning(spec), self._weights(),
+                self.plan, self.run_state, split, self.output_meaning(spec), self._weights(),
                 lambda first: check_artefacts(first, calibrator, policy, override),
             )  # fmt: skip
             metrics = self._evaluate(split, seen.add)
@@ -286,7 +286,7 @@ class Handle(HeldRun):
             NotFoundError, DataError: there is no such split, field or output.
             NonFiniteOutputError: an output is NaN or infinite; from the stream, when its batch is asked for.
         """
-        meaning, one = self._meaning(spec), isinstance(data, Mapping)
+        meaning, one = self.output_meaning(spec), isinstance(data, Mapping)
         batches = [data] if one else data
         stream = predictions(self.plan, self.run_state, self.predict, batches, meaning, self._weights(), fields)
         if not one:
@@ -294,7 +294,12 @@ class Handle(HeldRun):
         with stream:
             return next(stream)
 
-    def _meaning(self, spec: Probabilities | OutputMeaning | None) -> OutputMeaning:
+    def output_meaning(self, spec: Probabilities | OutputMeaning | None = None) -> OutputMeaning:
+        """What the outputs mean: what `spec` says, else what the task says.
+
+        Raises:
+            ConfigError: neither says it.
+        """
         own = meaning_of(self.experiment)
         if isinstance(spec, OutputMeaning):
             return spec

@@ -223,7 +223,7 @@ def prediction_origin(plan: Plan, state: RunState, source: RowSource, weights: L
         run=weights.run,
         # What leaves holds no path of this machine.
         checkpoint=None if weights.checkpoint is None else Path(weights.checkpoint).name,
-        model_id=_weights_id(plan, state),
+        model_id=weights_id(plan, state),
         split=source.split,
         data=source.data,
         ids=meaning.ids,
@@ -235,7 +235,7 @@ def prediction_origin(plan: Plan, state: RunState, source: RowSource, weights: L
     return replace(origin, task=task)
 
 
-def _weights_id(plan: Plan, state: RunState) -> str:
+def weights_id(plan: Plan, state: RunState) -> str:
     """The digest of the weights that a prediction reads: the parameters in use and the layer state."""
     read = {"params": eval_params(plan.experiment, state.train), "state": state.train.state}
     leaves = jax.tree_util.tree_flatten_with_path(read)[0]

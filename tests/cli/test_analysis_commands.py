@@ -248,6 +248,8 @@ def test_calibrate_abstain_and_predict_agree_from_a_run(sorted_rows, nitro_json,
     assert metrics["coverage"] * len(test) == pytest.approx(decisions.accepted.sum())
     assert metrics["selective_risk"] == pytest.approx(decisions.report().risk)
     assert "acc" in metrics
+    made = nitro_json("export", "--calibrator", "latest", "--policy", "latest", "--kind", "categorical")
+    assert {"calibrator.json", "policy.json"} <= {file.name for file in Path(made["path"]).iterdir()}
 
 
 def test_artefacts_of_other_weights_are_refused_before_anything_is_written(sorted_rows, nitro):
@@ -261,6 +263,9 @@ def test_artefacts_of_other_weights_are_refused_before_anything_is_written(sorte
     assert nitro(*words, "--override", "a test").exit_code == 0
     words = ["evaluate", "--split", "test", "--calibrator", "calibrator.json"]
     assert nitro(*words, *DECLARED).exit_code == 4
+    leaving = nitro("export", "--kind", "categorical", "--calibrator", "calibrator.json")
+    assert leaving.exit_code == 4, leaving.output
+    assert not list(sorted_rows.glob("runs/*/export"))
     assert nitro(*words).exit_code == 2  # nothing says what the outputs mean
     assert nitro(*words, *DECLARED, "--override", "a test").exit_code == 0
 

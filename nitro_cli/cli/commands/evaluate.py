@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
 
+from nitro_cli.cli.applied_artefacts import AppliedArtefacts
 from nitro_cli.cli.declared_outputs import DeclaredOutputs, with_declared_outputs
 from nitro_cli.cli.evaluation import open_handle, show_metrics
 from nitro_cli.cli.knob_flags import given, with_knob_flags
@@ -22,10 +21,9 @@ from nitro_cli.cli.options import (
 )
 from nitro_cli.cli.output import Output
 from nitro_cli.cli.prediction_options import CalibratorChoice, OverrideName, PolicyChoice
-from nitro_cli.cli.prediction_subject import analysis_folder, load_calibrator, load_policy
 from nitro_cli.cli.render.reporter import progress_shown
-from nitro_cli.cli.targets import Overrides, Target, resolve_target
-from nitro_cli.errors import ConfigError, ExitCode, NotFoundError, nearest
+from nitro_cli.cli.targets import Overrides, resolve_target
+from nitro_cli.errors import ExitCode, NotFoundError, nearest
 
 __all__ = ["EVALUATION_KNOBS", "evaluate_split", "run"]
 
@@ -62,40 +60,6 @@ def run(
     )
 
 
-@dataclass(frozen=True)
-class AppliedArtefacts:
-    """What the command line says of a calibrator and a policy.
-
-    Args:
-        declared: what the outputs mean.
-        calibrator, policy: their paths, or `latest` of the run.
-        override: a name under which those of another model or other labels are accepted.
-    """
-
-    declared: DeclaredOutputs
-    calibrator: str | None = None
-    policy: str | None = None
-    override: str | None = None
-
-    def words(self, target: Target) -> dict[str, Any]:
-        """The words of `Nitro.evaluate` for a target; none where neither artefact is named.
-
-        Raises:
-            ConfigError: nothing says what the outputs mean, or which field is the target.
-        """
-        if self.calibrator is None and self.policy is None:
-            return {}
-        meaning, folder = self.declared.needed(target.resolved.experiment), analysis_folder(target)
-        if meaning.target is None:
-            raise ConfigError("nothing says what was to be predicted", fix="name the field of the batches: --target F")
-        return {
-            "calibrator": load_calibrator(self.calibrator, folder),
-            "policy": load_policy(self.policy, folder),
-            "override": self.override,
-            "spec": meaning,
-        }
-
-
 def evaluate_split(
     output: Output,
     target: str | None,
@@ -110,7 +74,7 @@ def evaluate_split(
     """Evaluate one split of a target and show the metrics."""
     with progress_shown(output):
         found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
-        words = {} if applied is None else applied.words(found)
+        words = {} if applied is None else applied.words(found, judged=True)
         nitro = open_handle(output, found)
         _check_split(split, nitro.plan.splits)
         metrics = nitro.evaluate(split, **words)

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from nitro_cli.cli.applied_artefacts import AppliedArtefacts
 from nitro_cli.cli.bundle_failures import bundle_failures
 from nitro_cli.cli.completion import export_backends
+from nitro_cli.cli.declared_outputs import DeclaredOutputs, with_declared_outputs
 from nitro_cli.cli.evaluation import open_handle
 from nitro_cli.cli.knob_flags import given, with_knob_flags
 from nitro_cli.cli.options import (
@@ -25,6 +27,7 @@ from nitro_cli.cli.options import (
     WeightsOption,
 )
 from nitro_cli.cli.output import Output
+from nitro_cli.cli.prediction_options import CalibratorChoice, OverrideName, PolicyChoice
 from nitro_cli.cli.render.reporter import progress_shown
 from nitro_cli.cli.render.tables import size as shown_size
 from nitro_cli.cli.targets import Overrides, resolve_target
@@ -33,9 +36,11 @@ from nitro_cli.errors import ConfigError, ExitCode
 __all__ = ["run"]
 
 
+@with_declared_outputs
 @with_knob_flags(("eval_weights",))
 def run(
     output: Output,
+    declared: DeclaredOutputs,
     target: OptionalTarget = None,
     backend: Annotated[
         str,
@@ -64,6 +69,9 @@ def run(
         str | None,
         typer.Option("--from-bundle", metavar="PATH", help="Write a bundle anew from its own weights and settings."),
     ] = None,
+    calibrator: CalibratorChoice = None,
+    policy: PolicyChoice = None,
+    override: OverrideName = None,
     force: Force = False,
     checkpoint: CheckpointChoice = None,
     run_id: RunChoice = None,
@@ -76,7 +84,8 @@ def run(
 ) -> int:
     """Write an artefact that runs without nitro: a bundle, a SavedModel, an ONNX file, or the weights alone.
 
-    The artefact is run by itself and compared with predict before it appears; a failure leaves nothing behind.
+    The artefact is run by itself and compared with predict before it appears; a failure leaves nothing behind. A
+    calibrator adds the output `calibrated_probabilities`, a policy `score` and `accepted`.
     """
     words: dict[str, Any] = {"name": name, "dir": dir_, "provenance": _entries(provenance or ()), "force": force}
     sizes = _sizes(batch_sizes)
@@ -86,7 +95,8 @@ def run(
     with progress_shown(output):
         if from_bundle is not None:
             beside = {"TARGET": target, "--preset": preset, "--weights": weights, "--run": run_id,
-                      "--checkpoint": checkpoint, "--unset": unsets, "--provenance-root": provenance_root}  # fmt: skip
+                      "--checkpoint": checkpoint, "--unset": unsets, "--provenance-root": provenance_root,
+                      "--calibrator": calibrator, "--policy": policy}  # fmt: skip
             _refuse(beside)
             with bundle_failures():
                 path = renew(from_bundle, backend, batch_sizes=sizes, experiment=experiment, sets=sets or (), **words)
@@ -94,6 +104,7 @@ def run(
         else:
             overrides = Overrides(preset, sets or (), unsets or (), given(knobs), experiment)
             found = resolve_target(target, overrides, weights=weights, run=run_id, checkpoint=checkpoint)
+            words |= AppliedArtefacts(declared, calibrator, policy, override).words(found, judged=False)
             nitro = open_handle(output, found, data={})
             path = export(nitro, backend, batch_sizes=sizes or (1,), provenance_root=provenance_root, **words)
             chosen = found.checkpoint or found.weights
