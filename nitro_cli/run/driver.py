@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from nitro_cli.errors import MetricError, warn
 from nitro_cli.metrics import encode_row
 from nitro_cli.programs import Outcome
@@ -37,6 +35,9 @@ from nitro_cli.run.stoppable_data import DataStopped
 from nitro_cli.run.stopping import StopRequest
 
 __all__ = ["Driver"]
+
+TAKEN = float(Outcome.TAKEN)
+"""As it is read back."""
 
 
 class Driver:
@@ -166,8 +167,13 @@ class Driver:
 
     def _tell_left_out(self, event: StepsDone) -> None:
         """Say once of each kind that a step was not taken."""
-        for index in np.flatnonzero(event.numbers[:, event.layout.OUTCOME] != Outcome.TAKEN):
-            outcome = event.outcome(int(index))
+        outcomes = event.numbers[:, event.layout.OUTCOME].tolist()
+        if outcomes.count(TAKEN) == len(outcomes):
+            return
+        for index in range(len(outcomes)):
+            outcome = event.outcome(index)
+            if outcome is Outcome.TAKEN:
+                continue
             if outcome not in self._told:
                 self._told.add(outcome)
                 why = (
