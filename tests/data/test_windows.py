@@ -1,6 +1,7 @@
 """Batches gathered into windows: every batch once and in its place, in memory that is used again."""
 
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -199,10 +200,11 @@ def test_what_can_be_built_at_once_in_the_loops_own_thread_is_bounded_by_time(mo
 @pytest.mark.parametrize("wrap", [NoPrefetch, lambda s: Prefetch(s, workers=2)])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_memory_of_windows_is_used_again(wrap, ahead):
-    places, held = set(), []
+    places, memory, held = set(), [], []
 
     def place(arrays):
         places.add(arrays["i"].ctypes.data)
+        memory.append(weakref.ref(arrays["i"].base))
         return arrays
 
     split = inspect_split("train", wrap(Numbers(200)))
@@ -210,6 +212,8 @@ def test_memory_of_windows_is_used_again(wrap, ahead):
         stream.want(4)
         for item in stream:
             held = [*held[-1:], item.device]
+            if item.index < 150:  # none was let go to make another
+                assert all(raw() is not None for raw in memory)
     assert 2 <= len(places) <= 4  # two here, one staged, one being filled
 
 
