@@ -179,7 +179,7 @@ def test_a_handle_works_on_a_copy_and_a_resume_gives_it_its_count_back(tmp_path:
     (copy,) = nitro.run_state.rules.callbacks
     assert (mine._updates, copy.state()) == (0, {"updates": 2})
     again = Nitro(Light(), callbacks=(mine,), max_epochs=2, run_dir=tmp_path, resume="auto")
-    assert again.resume_status.restored == ("callbacks.Counts",)
+    assert "callbacks.Counts" in again.resume_status.restored
     again.train()
     assert again.run_state.rules.callbacks[0].state() == {"updates": 4}
     with pytest.raises(ComponentError, match=r"callbacks\.Counts"):
