@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from nitro_cli.data import Split, batch_length, pad_batch
-from nitro_cli.errors import DataError, HookError, MetricError, NitroError, NotFoundError, RoutingError, nearest
+from nitro_cli.errors import DataError, NitroError, NotFoundError, RoutingError, nearest
 from nitro_cli.experiment import VALID, Routing, resolve_routing
-from nitro_cli.metrics import Concat, Mean, SplitAccumulator, check_reported
 from nitro_cli.programs import (
     PackedSums,
     Program,
@@ -24,6 +23,7 @@ from nitro_cli.programs import (
     fresh_trace,
 )
 from nitro_cli.run.compiling import Compiler
+from nitro_cli.run.evaluation_totals import EvaluationTotals, real_rows
 from nitro_cli.run.output_shapes import check_outputs
 from nitro_cli.run.own_evaluation import own_evaluation
 from nitro_cli.run.plan import Plan
@@ -32,13 +32,9 @@ from nitro_cli.run.progress import Progress
 from nitro_cli.run.state import RunState, eval_params
 from nitro_cli.run.stoppable_data import until_stopped
 from nitro_cli.run.stopping import StopRequest
-from nitro_cli.run.term_totals import TermTotals
 from nitro_cli.text import exception_text
 
 __all__ = ["Evaluator"]
-
-MOST_UNFOLDED = 256
-"""Batches whose sums are kept before they are added up."""
 
 PATIENCE = 10.0
 """Seconds that a batch of a validation pass may still take once the run was asked to stop."""
@@ -88,7 +84,7 @@ class Evaluator:
         own = own_evaluation(plan, run, self.predict, split_name)
         if own is not None and observe is None:
             return own
-        accumulators = _Accumulators(plan, split)
+        accumulators = EvaluationTotals(plan, split)
         given = _Given.of(plan, run)
         host_view = run.host_view()
         Progress.call("begin", split_name, split.batches, run.position.epoch, plan.experiment.max_epochs)
@@ -112,7 +108,7 @@ class Evaluator:
                         real = batch_length(item.host)
                         extra = self._on_device(accumulators, outputs, item.device, given, real, split.batch_size)
                         if observe is not None:
-                            observe(item.host, _sliced(outputs, real))
+                            observe(item.host, real_rows(outputs, real))
                         begun = partial(accumulators.add, item.index, item.host, outputs, real, extra, view=host_view)
                     if late is not None:
                         late()
@@ -140,7 +136,7 @@ class Evaluator:
         given, view = _Given.of(plan, run), run.host_view()
         outputs = self._forward(given, item)
         real = batch_length(split.example)
-        accumulators = _Accumulators(plan, split)
+        accumulators = EvaluationTotals(plan, split)
         extra = self._on_device(accumulators, outputs, item, given, real, split.batch_size)
         accumulators.add(0, split.example, outputs, real, extra, view=view)
         try:
@@ -211,7 +207,7 @@ class Evaluator:
             reason = exception_text(error).partition("\n")[0]
             raise DataError("; ".join(unlike), where=where, why=f"forward fails: {reason}") from error
         Progress.units(1)
-        return _sliced(outputs, real)
+        return real_rows(outputs, real)
 
     def _routed_for(self, batch: Mapping[str, Any]) -> Routing:
         """Check that the batch has what `forward` needs; without any split this is where routing is resolved."""
@@ -272,7 +268,7 @@ class Evaluator:
             self._programs[key] = self._compiler.compile("eval", build_forward(plan), args)
         return self._programs[key](*args)
 
-    def _begin_sums(self, accumulators: _Accumulators, prepared: Any, given: _Given) -> Callable[[], None] | None:
+    def _begin_sums(self, accumulators: EvaluationTotals, prepared: Any, given: _Given) -> Callable[[], None] | None:
         """Dispatch forward and sums of a batch as one program, and give what reads them.
 
         None where outputs are wanted on the host, or a hook does not know padding.
@@ -296,7 +292,7 @@ class Evaluator:
         return partial(accumulators.add_sums, found[0], found[1](*args))
 
     def _on_device(
-        self, accumulators: _Accumulators, outputs: Any, prepared: Any, given: _Given, real: int, width: int
+        self, accumulators: EvaluationTotals, outputs: Any, prepared: Any, given: _Given, real: int, width: int
     ) -> tuple[Any, Any]:
         """Device metrics and the evaluation loss of one batch: of its real samples."""
         signature, batch = prepared
@@ -330,104 +326,5 @@ class _Given(NamedTuple):
         return cls(eval_params(plan.experiment, run.train), run.train.state, dict(run.device_now()))
 
 
-class _Accumulators:
-    """What one pass collects: the experiment's metrics and, beside or instead of them, the loss."""
-
-    def __init__(self, plan: Plan, split: Split) -> None:
-        self._routing = plan.hooks.routed
-        self._split = split
-        e = plan.experiment
-        self._custom = self._routing.table.has("metrics")
-        self._metrics = SplitAccumulator("metrics", split.name)
-        self._losses = SplitAccumulator("loss", split.name)
-        self._terms = TermTotals(split.name)
-        on_device: set[str] = set()
-        if self._custom and plan.hooks.residency["metrics"] == "device":
-            on_device.add("metrics")
-        if not self._custom or e.eval_loss:
-            signature = self._routing.signatures.get("loss")
-            if signature is not None and not signature.lacking(split.fields):
-                on_device.add("loss")
-        self.on_device = frozenset(on_device)
-        self.sums_alone = (
-            bool(on_device)
-            and (not self._custom or "metrics" in on_device)
-            and on_device <= self._routing.padded
-            and plan.placement.layout is None
-        )
-        self._packed: PackedSums | None = None
-        self._unread: list[Mapping[str, np.ndarray]] = []
-
-    def add(
-        self, index: int, host: Mapping[str, np.ndarray], outputs: Any, real: int, extra: Any, *, view: Any
-    ) -> None:
-        """Fold one batch in. Reads device values back."""
-        device_metrics, loss = extra
-        if self._custom:
-            if device_metrics is not None:
-                values = _entries_of(jax.tree.map(np.asarray, device_metrics), real)
-            else:
-                values = self._routing.call(view, "metrics", _sliced(outputs, real), batch=host)
-            self._metrics.add(values, batch=index, samples=real)
-        if loss is not None and "loss" in loss:
-            # The loss of a batch counts for its rows, or that of a short last batch would weigh more.
-            means = {name: Mean(float(term.numerator) * real, real) for name, term in loss.items()}
-            self._losses.add(means, batch=index)
-        elif loss is not None:
-            self._terms.add(loss)
-
-    def add_sums(self, packed: PackedSums, vectors: Mapping[str, jax.Array]) -> None:
-        """Fold in what the program of a batch added up. Reads it back."""
-        if packed is not self._packed or len(self._unread) == MOST_UNFOLDED:
-            self._fold()
-        self._packed = packed
-        self._unread.append({name: np.asarray(vector) for name, vector in vectors.items()})
-
-    def _fold(self) -> None:
-        if not self._unread or self._packed is None:
-            return
-        found = self._packed.combined(self._unread)
-        self._unread = []
-        if "metrics" in found:
-            self._metrics.add(found["metrics"])
-        if "loss" in found:
-            self._terms.add(found["loss"])
-
-    def results(self, view: Any) -> dict[str, Any]:
-        """The reported values under flat names: finalized metrics, and the losses of the split."""
-        self._fold()
-        losses = self._losses.result() if self._losses else self._terms.result()
-        combined = self._metrics.result() if self._custom else losses
-        returned = self._routing.table.call(view, "finalize_metrics", combined, self._split.name)
-        if not isinstance(returned, Mapping):
-            raise HookError(
-                f"`finalize_metrics` returned {type(returned).__name__}", fix="return a mapping of names to values"
-            )
-        reported = check_reported(returned, concatenated=self._metrics.concatenated, split=self._split.name)
-        if not self._custom:
-            return reported
-        clash = sorted(set(reported) & set(losses))
-        if clash:
-            raise MetricError(
-                f"{', '.join(clash)} is reported both by the experiment's metrics and by eval_loss",
-                fix="rename the metric, or set eval_loss = false",
-            )
-        return {**reported, **losses}
-
-
-def _entries_of(metrics: Any, real: int) -> Any:
-    """Device metrics without the entries of padding, where they keep one per sample."""
-
-    def cut(value: Any) -> Any:
-        return jax.tree.map(lambda leaf: leaf[:real], value) if isinstance(value, Concat) else value
-
-    return jax.tree.map(cut, metrics, is_leaf=lambda value: isinstance(value, Concat))
-
-
 def _signature(batch: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple((name, array.shape, str(array.dtype)) for name, array in sorted(batch.items()))
-
-
-def _sliced(outputs: Any, real: int) -> Any:
-    """Outputs on the host without the padding; the program made sure that each leaf's first axis is the batch."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:real], outputs)
