@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nitro_cli.analysis import reliability
-from nitro_cli.analysis.classification import defined
 from nitro_cli.analysis.prediction import Entries, Prediction
 from nitro_cli.metrics import METRICS, Confusion, Ece, Metric, TopK, Undefined, with_classes
 
@@ -54,11 +53,11 @@ def metrics_of(prediction: Prediction, bins: int = 10) -> MetricTable:
     for metric in _metrics(prediction, bins):
         read: Any = given[metric.reads]
         found = metric.of(target, read, valid) if len(target) else Undefined(_NO_ROWS)
-        if isinstance(found, np.ndarray):
-            continue  # such as the confusion matrix, which a report has beside
-        values[metric.label] = defined(found)
         if isinstance(found, Undefined):
+            values[metric.label] = None
             reasons[metric.label] = found.told(prediction.names)
+        elif np.ndim(found) == 0:  # not so the confusion matrix, which a report has beside
+            values[metric.label] = float(found)
     return MetricTable(values, reasons)
 
 

@@ -117,7 +117,9 @@ class Metric(Part):
         if self.keeps:
             return self.value(*kept_entries(target, prediction, valid))
         sums = self.sums(target, prediction, valid)
-        return self.value({name: x.value if isinstance(x, Max | Min | Sum) else x for name, x in sums.items()})
+        # A metric of one's own may compute in JAX whatever it is given.
+        bare = {name: x.value if isinstance(x, Max | Min | Sum) else x for name, x in sums.items()}
+        return self.value({name: np.asarray(x) for name, x in bare.items()})
 
 
 class EntryMean(Metric):

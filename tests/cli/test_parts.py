@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nitro_cli.tasks import TASKS
 from tests.installed_tasks import install_tasks
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,6 +47,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(install_tasks(tmp_path / "site")))
     monkeypatch.setenv("NITRO_NO_PLUGINS", "0")
     importlib.invalidate_caches()
+    # Another test's tasks of the same names may be held, whose folder is gone.
+    monkeypatch.setattr(TASKS, "_held", {k: v for k, v in TASKS._held.items() if v.__module__ != "soft_tasks"})
     yield tmp_path
     sys.modules.pop("soft_tasks", None)
 

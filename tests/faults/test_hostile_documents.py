@@ -221,6 +221,7 @@ def test_a_run_description(root: Path, record: Path) -> None:
 def test_a_history_row(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     row = {"epoch": 2, "step": 10, "loss": None, "acc": 0.5, "table": [[1, 2], [3, None]]}
+    row |= {"monitor": {"value": 0.5, "status": "ok", "improved": True}}
     row |= {"arrays": {"table": "float32"}, "nonfinite": {"loss": "inf", "table[1,1]": "nan"}}
     at = list(places(row))
     assert schema_fields(HistoryRow.model_json_schema()) <= field_places(at)

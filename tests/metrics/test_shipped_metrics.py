@@ -251,6 +251,9 @@ def test_a_metric_of_ones_own_is_found_by_its_id_with_its_options():
     at = data["valid"]
     wanted = np.mean(abs(data["target"] - data["values"])[at] <= 0.5)
     assert in_batches({"m": made}, data, 7)["m"] == pytest.approx(wanted, abs=1e-12)
+    found = made.of(data["target"], data["values"], at)  # in memory, by the same JAX
+    assert found == pytest.approx(wanted, abs=1e-12)
+    assert not isinstance(found, jax.Array)
     assert (made.label, made.replace(name="near").label) == ("within_of_a_test", "near")
     with pytest.raises(ConfigError, match="reads is 'logits'"):
 

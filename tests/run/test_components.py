@@ -60,7 +60,7 @@ def handle(run_dir: Path, resume: Any = None, *, epochs: int = 1, **components: 
 def test_every_checkpoint_has_its_state_and_a_resume_gives_it_back(tmp_path: Path) -> None:
     kept = Counter(7)
     first = handle(tmp_path, counter=kept)
-    assert (first.resume_status.kind, first.resume_status.fresh) == ("fresh", ("counter",))
+    assert (first.resume_status.kind, first.resume_status.fresh) == ("fresh", ("monitor", "counter"))
     first.train()
     kept.count = 8  # in memory alone
     kept.table[:] = 0
@@ -71,12 +71,12 @@ def test_every_checkpoint_has_its_state_and_a_resume_gives_it_back(tmp_path: Pat
     (((state, version),)) = again.loaded
     assert (state["of"], version) == ([1, float("inf")], 1)
     status = resumed.resume_status
-    assert (status.kind, status.epoch, status.step, status.restored) == ("resumed", 1, 2, ("counter",))
+    assert (status.kind, status.epoch, status.step, status.restored) == ("resumed", 1, 2, ("monitor", "counter"))
     assert status.source is not None
     resumed.train()
     assert resumed.run_path is not None
     told = json.loads((resumed.run_path / "run.json").read_text())["resume"]
-    assert (told["kind"], told["restored"]) == ("resumed", ["counter"])
+    assert (told["kind"], told["restored"]) == ("resumed", ["monitor", "counter"])
 
 
 def test_a_resume_point_inside_an_epoch_has_it_too(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_early_stopping_is_a_component_among_them(tmp_path: Path, log_lines: Cal
     rule = EarlyStopping(patience=9)
     Nitro(Light(), run_dir=tmp_path, early_stop=rule).train()
     nitro = Nitro(Light(), run_dir=tmp_path, early_stop=rule, resume="auto", max_epochs=2)
-    assert nitro.resume_status.restored == ("early_stop",)
+    assert nitro.resume_status.restored == ("early_stop", "monitor")
     meta = checkpoint_info(Path(str(nitro.resume_status.source))).meta
     assert meta.rules.early_stop["wait"] == 0
     without = Nitro(Light(), run_dir=tmp_path, resume="auto", max_epochs=2)
-    assert without.resume_status.restored == ()
+    assert without.resume_status.restored == ("monitor",)
