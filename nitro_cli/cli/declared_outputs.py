@@ -92,6 +92,11 @@ class DeclaredOutputs:
         names = None if self.labels is None else tuple(label.strip() for label in self.labels.split(","))
         return Probabilities(self.kind.value, -1 if self.class_axis is None else self.class_axis, names)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the data that were named."""
+        return tuple(name for name in (self.target_field, self.id_field) if name is not None)
+
     def meaning(self, e: Experiment) -> OutputMeaning:
         """What the outputs of an experiment mean: what was said, and else what its task says.
 

@@ -93,8 +93,9 @@ def serve(
     baked = {name: np.asarray(value) for name, value in nitro.run_state.device_now().items()}
     baked.update({name: value for name, value in (device or {}).items() if name in baked})
     view = exported_view(e, baked)
-    prepare, head = _preprocess(view, contract), _head(view, judged)
-    routing = resolve_routing(HookTable(e), tuple(_batch_fields(prepare, contract)), traced=("forward",))
+    hooks = HookTable(e)  # of the experiment: a view has no Host fields, which parts may ask
+    prepare, head = _preprocess(hooks, view, contract), _head(hooks, view, judged)
+    routing = resolve_routing(hooks, tuple(_batch_fields(prepare, contract)), traced=("forward",))
     model = nitro.plan.model.adapted
 
     def outputs_of(weights: Mapping[str, Any], *wire: Any) -> Any:
@@ -157,8 +158,8 @@ def without_source_paths() -> Iterator[None]:
         jax.config.update(name, before)
 
 
-def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mapping[str, Any]]:
-    names, hooks = [spec.name for spec in contract.inputs], HookTable(view)
+def _preprocess(hooks: HookTable, view: Experiment, contract: WireContract) -> Callable[..., Mapping[str, Any]]:
+    names = [spec.name for spec in contract.inputs]
     if not hooks.has("export_preprocess"):
         return lambda *wire: dict(zip(names, wire, strict=True))
 
@@ -174,13 +175,12 @@ def _preprocess(view: Experiment, contract: WireContract) -> Callable[..., Mappi
     return prepare
 
 
-def _head(view: Experiment, judged: JudgedHead | None) -> Callable[[Any], Any]:
-    own = _own_head(view)
+def _head(hooks: HookTable, view: Experiment, judged: JudgedHead | None) -> Callable[[Any], Any]:
+    own = _own_head(hooks, view)
     return own if judged is None else lambda outputs: judged.added(outputs, own(outputs))
 
 
-def _own_head(view: Experiment) -> Callable[[Any], Any]:
-    hooks = HookTable(view)
+def _own_head(hooks: HookTable, view: Experiment) -> Callable[[Any], Any]:
     if not hooks.has("export_head"):
         return _as_it_is
 

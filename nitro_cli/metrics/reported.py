@@ -54,7 +54,11 @@ def check_scalar(value: Any, what: str, metrics: Mapping[str, Any]) -> float:
             raise MetricError(f"The {what} is an integer beyond every floating-point number.") from None
     there = _available(metrics)
     if value is None:
-        raise MetricError(f"The {what} is missing.", why=there, fix="return it from `metrics` or `finalize_metrics`")
+        raise MetricError(
+            f"The {what} is missing.",
+            why=there,
+            fix='report it in every epoch, or say on_missing = "skip" in the monitor where it may be missing',
+        )
     raise MetricError(
         f"The {what} is {_described(value)}, not a real number.",
         why=there,

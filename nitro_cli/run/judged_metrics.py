@@ -9,7 +9,7 @@ import jax
 
 from nitro_cli.data import Split
 from nitro_cli.errors import ConfigError, nearest
-from nitro_cli.experiment import Checkpointer, EarlyStopping, compile_view, of_training
+from nitro_cli.experiment import Checkpointer, EarlyStopping, compile_view, of_training, parts_of
 from nitro_cli.metrics import MODES
 from nitro_cli.programs import build_eval_loss, build_forward, build_metrics, fresh_trace
 from nitro_cli.run.plan import Plan
@@ -52,13 +52,10 @@ def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[st
     if "train" in plan.splits:
         _check_trained(plan, {what: name for what, name in asked.items() if of_training(name)}, params, state, device)
     asked = {what: metric for what, metric in asked.items() if not of_training(metric)}
-    if (
-        split is None
-        or "train" not in plan.splits
-        or not asked
-        or hooks.has("finalize_metrics")
-        or hooks.has("evaluate_split")
-    ):
+    if split is None or "train" not in plan.splits or not asked or hooks.has("evaluate_split"):
+        return
+    if hooks.has("finalize_metrics"):
+        _check_of_part(plan, asked)
         return
     custom = hooks.has("metrics")
     if custom and plan.hooks.residency["metrics"] == "host":
@@ -75,6 +72,25 @@ def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[st
                 where=type(e).__name__,
                 why=_why(reported, custom, loss),
                 fix="name one that is reported, or return it from `metrics`",
+                nearest=nearest(metric, reported),
+            )
+
+
+def _check_of_part(plan: Plan, asked: Mapping[str, str]) -> None:
+    """Refuse a rule that goes by a metric which the part that supplies all of them does not report."""
+    e, hooks = plan.experiment, plan.settings.hooks
+    owner = hooks.owner("finalize_metrics")
+    part = next((part for path, part in parts_of(e).items() if owner.split(" ")[0] == path), None)
+    if part is None or e.eval_loss or hooks.owner("metrics") != owner:
+        return
+    reported = tuple(part.directions())
+    for what, metric in asked.items():
+        if reported and metric not in (*reported, "count"):
+            raise ConfigError(
+                f"{what} goes by {metric!r}, which {owner} does not report",
+                where=type(e).__name__,
+                why=f"its metrics are {', '.join(reported)}",
+                fix="name one of them, or add it to the metrics of the task",
                 nearest=nearest(metric, reported),
             )
 

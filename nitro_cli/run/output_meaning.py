@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,16 @@ class OutputMeaning:
     def optional_fields(self) -> tuple[str, ...]:
         """Fields that are read where they are there."""
         return self.target if isinstance(self.target, tuple) else ()
+
+    def where_there(self, fields: Collection[str], said: Collection[str]) -> OutputMeaning:
+        """The same without ids and mask that the data does not have, unless a person named them.
+
+        Args:
+            fields: of the data.
+            said: those that were named for this data.
+        """
+        ids = self.ids if self.ids in fields or self.ids in said else None
+        return replace(self, ids=ids, mask=self.mask if self.mask in fields else None)
 
     def among(self, fields: Iterable[str], what: str) -> OutputMeaning:
         """The same with one target field, or none, for batches with these fields.

@@ -127,9 +127,10 @@ class SplitRows:
     def read(self, batch: Mapping[str, Any], at: int) -> RowsRead:
         """The rows of a batch that an evaluation pass gives, the first of which is its `at`-th."""
         rows = RowsRead.of(batch, self.meaning, self._kept)
-        if rows.ids is not None or self._order is None:
+        if rows.ids is not None:
             return rows
-        return replace(rows, ids=self._order[at : at + len(next(iter(batch.values())))])
+        places = np.arange(at, at + len(next(iter(batch.values()))))
+        return replace(rows, ids=places if self._order is None else self._order[places])
 
 
 class BatchRows:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from nitro_cli.errors import ConfigError, NotFoundError, nearest
 from nitro_cli.experiment import Callback, register_callback
 
 __all__ = ["SavePredictions"]
@@ -44,6 +45,24 @@ class SavePredictions(Callback):
 
     labels: tuple[str, ...] | None = None
     """The names of the classes, in order."""
+
+    def on_train_start(self, run: Any) -> None:
+        """Refuse splits and fields that are not there before anything is trained."""
+        for split in self.splits:
+            place = f"callbacks: save_predictions, split {split!r}"
+            if split not in run.plan.splits:
+                held = tuple(run.plan.splits)
+                raise NotFoundError(
+                    f"there is no split {split!r}",
+                    where=place,
+                    why=f"build_data returned: {', '.join(sorted(held))}",
+                    nearest=nearest(split, held),
+                )
+            fields = run.plan.splits[split].fields
+            for name in (*self.fields, *(name for name in (self.target, self.ids) if name is not None)):
+                if name not in fields:
+                    why = f"its batches have: {', '.join(fields)}"
+                    raise ConfigError(f"no field {name}", where=place, why=why, nearest=nearest(name, fields))
 
     def on_epoch_end(self, run: Any, row: Mapping[str, Any]) -> None:
         """Write the files of an epoch that is due."""

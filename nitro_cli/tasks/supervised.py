@@ -10,8 +10,9 @@ import numpy as np
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from nitro_cli.errors import warn
 from nitro_cli.experiment import BatchField, BatchProblem, Hook, Term
-from nitro_cli.metrics import Concat, Max, Mean, Metric, Min, Sum, Undefined, kept_entries, with_classes
+from nitro_cli.metrics import Concat, Max, Mean, Metric, Min, Sum, Undefined, kept_entries, library_of, with_classes
 from nitro_cli.tasks.accumulator import TaskAccumulator
 from nitro_cli.tasks.batch_values import mask_problem, weight_problem
 from nitro_cli.tasks.entries import JudgedEntries, output_leaf, with_head
@@ -115,7 +116,9 @@ class SupervisedTask(Task):
         """The sums of every metric over a batch, combinable, with the number of entries that count and, under `kept`,
         what metrics keep; arguments as of `terms`."""
         entries = self.entries(outputs, target, mask=mask, valid=valid)
-        found: dict[str, Any] = {"count": Sum(entries.valid.sum())}
+        odd = library_of(entries.values).isnan(entries.values)
+        odd = (odd.any(axis=-1) if odd.ndim > entries.valid.ndim else odd) & entries.valid
+        found: dict[str, Any] = {"count": Sum(entries.valid.sum()), "nan": Sum(odd.sum())}
         sums = {metric.label: _combinable(self._summed(metric, entries)) for metric in self.metrics if not metric.keeps}
         kept = {metric.reads: entries.read(metric.reads) for metric in self.metrics if metric.keeps}
         if sums:
@@ -138,7 +141,11 @@ class SupervisedTask(Task):
         count = int(combined["count"])
         found: dict[str, Any] = {"count": count}
         for metric in self.metrics:
-            value = self._value(metric, combined) if count else Undefined("no entry counts")
+            value: Any = Undefined("no entry counts")
+            if combined["nan"]:
+                value = float("nan")  # a decision of what is not a number would be a class like any other
+            elif count:
+                value = self._value(metric, combined)
             if isinstance(value, Undefined):
                 value = Undefined(value.told(self.labels or ())) if value.instead is None else value.instead
             found[metric.label] = value
@@ -199,6 +206,10 @@ class SupervisedTask(Task):
         return found
 
     def _finalize(self, acc: Mapping[str, Any], split: str) -> dict[str, Any]:
+        if acc["nan"]:
+            warn(
+                f"split {split!r}: an output of {acc['nan']} of {acc['count']} entries is not a number, so no metric is"
+            )
         return self.values(acc)
 
     def _summed(self, metric: Metric, entries: JudgedEntries) -> Mapping[str, Any]:

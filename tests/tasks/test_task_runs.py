@@ -11,7 +11,10 @@ import sklearn.metrics as oracle
 
 from experiments.mnist_classifier import MnistClassifier
 from nitro_cli import ArrayBatches, Checkpointer, Nitro, load_bundle
-from nitro_cli.tasks import Categorical, Multilabel, Regression
+from nitro_cli.errors import ConfigError, NotFoundError
+from nitro_cli.optim import Optim
+from nitro_cli.run.saved_predictions import SavePredictions
+from nitro_cli.tasks import Categorical, Multilabel, Regression, Task
 from tests.tasks.test_task_checks import FEATURES, Linear
 
 ROWS = 44
@@ -123,3 +126,47 @@ def test_a_train_split_may_end_in_a_short_batch_and_one_program_serves_the_short
     before = len(handle.programs)
     handle.validate()
     assert len(handle.programs) == before
+
+
+def test_an_output_that_is_no_number_makes_every_metric_one():
+    logits, target = np.array([[np.nan, 0.0], [2.0, 0.0]], np.float32), np.array([0, 0])
+    accumulator = Categorical(2).accumulator()
+    accumulator.update(logits, target)
+    assert np.isnan(accumulator.result()["accuracy"])
+    masked = Categorical(2).accumulator()
+    masked.update(logits, target, mask=np.array([False, True]))
+    assert masked.result()["accuracy"] == 1.0
+
+
+class Chosen(Linear):
+    """With a rule by name, whose rows of groups are Host values."""
+
+    task: Task = Categorical(3, target="y")
+    optim: Optim = Optim("adam", groups=({"match": "**", "scale": 2.0},))
+    monitor = ("f1", "max")
+
+    def build_data(self, dist):
+        rows = {"x": np.ones((8, FEATURES), np.float32), "y": np.arange(8, dtype=np.int32) % 3}
+        return {"train": ArrayBatches(rows, 4), "val": ArrayBatches(rows, 4)}
+
+
+def test_an_experiment_with_an_optimizer_by_name_exports(tmp_path):
+    handle = Nitro(Chosen(), logger=None, checkpointer=None, run_dir=tmp_path)
+    x = np.ones((2, FEATURES), np.float32)
+    served = load_bundle(handle.export("bundle"))(x)
+    np.testing.assert_allclose(served["outputs"], handle.predict({"x": x}), rtol=1e-5)
+
+
+def test_a_monitor_that_the_task_does_not_report_is_refused_before_training(tmp_path):
+    with pytest.raises(ConfigError, match="accuracyy") as caught:
+        Nitro(Chosen(), monitor=("accuracyy", "max"), run_dir=tmp_path)
+    assert caught.value.nearest == ("accuracy",)
+
+
+@pytest.mark.parametrize("odd", [{"splits": ("tst",)}, {"fields": ("age",)}])
+def test_predictions_that_cannot_be_saved_are_refused_before_the_first_step(odd, tmp_path):
+    handle = Nitro(Chosen(), callbacks=(SavePredictions(**odd),), run_dir=tmp_path)
+    with pytest.raises((ConfigError, NotFoundError), match=r"tst|age") as caught:
+        handle.train()
+    assert "save_predictions" in caught.value.where
+    assert handle.step == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,9 +102,11 @@ def run(
                 user_path(input_),
                 signature.required,
                 signature.optional,
-                (*kept, *meaning.fields),
-                meaning.optional_fields,
+                (*kept, *declared.fields),
+                (*meaning.fields, *meaning.optional_fields),
             )
+            meaning = meaning.where_there(source.fields, declared.fields)
+            writing = replace(writing, meaning=meaning)
         with OutputFile(user_path(out), force=force, ready=raise_if_stopped) as file:
             nitro = open_handle(output, found, data={} if source is not None else None)
             if source is not None:
