@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -96,7 +97,8 @@ def step_time(kind: type[Net], accum: int) -> float:
     clock = EpochClock()
     previous = set_progress_reporter(clock)
     try:
-        Nitro(kind(accum=accum)).train()
+        with tempfile.TemporaryDirectory() as folder:
+            Nitro(kind(accum=accum), run_dir=folder).train()
     finally:
         set_progress_reporter(previous)
     return min(wall for wall, _ in clock.train[1:]) / (len(TRAIN["x"]) // BATCH // accum) * 1e6
