@@ -106,7 +106,8 @@ def test_the_head_of_a_task_leaves_with_every_backend(task, backend, tmp_path):
         np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
 
 
-def test_mnist_classifier_learns_and_its_task_is_reached_from_a_preset():
+def test_mnist_classifier_learns_and_its_task_is_reached_from_a_preset(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])  # where its presets lie, whatever else is known by its name
     e = MnistClassifier.from_preset("smoke", max_epochs=1).replace(**{"task.label_smoothing": 0.1})
     handle = Nitro(e, logger=None, checkpointer=None).train()
     assert handle.history[-1]["accuracy"] > 0.85
