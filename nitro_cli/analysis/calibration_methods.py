@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field, Strict, model_validator
@@ -63,25 +62,12 @@ class CalibrationMethod:
         raise NotImplementedError
 
 
-_Method = TypeVar("_Method", bound="type[CalibrationMethod]")
-
 CALIBRATORS: Catalogue[type[CalibrationMethod]] = Catalogue("calibrator", "nitro.calibrators", key="method")
 """The methods by (id, version): registered here, or declared in the entry-point group `nitro.calibrators`."""
 
 
-def register_calibrator(id: str, version: int = 1, *, replace: bool = False) -> Callable[[_Method], _Method]:
-    """A class decorator that makes a method known under an id and a version.
-
-    Args:
-        id: the name that `--method` takes.
-        version: 1 or more.
-        replace: whether it may take the place of one that is there.
-
-    Raises:
-        ConfigError: the id or version cannot be one, or there is one already.
-    """
-    register: Callable[[Any], Any] = CALIBRATORS.register(id, version, replace=replace)
-    return register
+register_calibrator = CALIBRATORS.register
+"""`@register_calibrator(id, version=1)`: a class decorator that makes a method known to `--method`."""
 
 
 class _Temperature(Document):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -14,8 +14,6 @@ from .kinds import FieldKind
 from .part import Part
 
 __all__ = ["CALLBACKS", "Callback", "register_callback"]
-
-_CallbackClass = TypeVar("_CallbackClass", bound="type[Callback]")
 
 CALLBACKS: Catalogue[type[Callback]] = Catalogue(
     "callback",
@@ -70,18 +68,5 @@ class Callback(Part):
         return getattr(type(self), method) is not getattr(Callback, method)
 
 
-def register_callback(
-    id: str, version: int = 1, *, replace: bool = False
-) -> Callable[[_CallbackClass], _CallbackClass]:
-    """A class decorator that makes a callback known as `{ id = id }`.
-
-    Args:
-        id: the name that configurations write.
-        version: 1 or more; a configuration without one means 1.
-        replace: whether it may take the place of one that is there.
-
-    Raises:
-        ConfigError: the id or version cannot be one, or there is one already.
-    """
-    register: Callable[[Any], Any] = CALLBACKS.register(id, version, replace=replace)
-    return register
+register_callback = CALLBACKS.register
+"""`@register_callback(id, version=1)`: a class decorator that makes a callback known as `{ id = id }`."""

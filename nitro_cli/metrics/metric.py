@@ -162,7 +162,7 @@ def register_metric(id: str, version: int = 1, *, replace: bool = False) -> Call
     Raises:
         ConfigError: the id or version cannot be one, there is one already, or the class reads what there is not.
     """
-    register: Callable[[Any], Any] = METRICS.register(id, version, replace=replace)
+    register = METRICS.register(id, version, replace=replace)
 
     def checked(cls: _MetricClass) -> _MetricClass:
         for name, allowed in (("reads", tuple(_KINDS)), ("mode", ("max", "min"))):
@@ -170,7 +170,6 @@ def register_metric(id: str, version: int = 1, *, replace: bool = False) -> Call
                 raise ConfigError(
                     f"{cls.__name__}.{name} is {getattr(cls, name)!r}", where=id, fix=f"one of {', '.join(allowed)}"
                 )
-        registered: _MetricClass = register(cls)
-        return registered
+        return register(cls)
 
     return checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -26,9 +27,9 @@ class AgainstRest(Metric):
     """Bins of probability in which entries are counted; None keeps every entry of a split and is exact."""
 
     @staticmethod
+    @abstractmethod
     def score(curve: ThresholdCurve) -> float | None:
         """The score of one class; None where it has none."""
-        raise NotImplementedError
 
     @property
     def keeps(self) -> bool:  # type: ignore[override]

@@ -6,13 +6,11 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from nitro_cli.text import Catalogue, CatalogueEntry
 
 __all__ = ["OPTIMIZERS", "is_number", "own_decay", "register_optimizer"]
-
-_Build = TypeVar("_Build", bound=Callable[..., Any])
 
 
 class _Optimizers(Catalogue[Callable[..., Any]]):
@@ -31,22 +29,12 @@ OPTIMIZERS: Catalogue[Callable[..., Any]] = _Optimizers("optimizer", "nitro.opti
 """The optimizers by (name, version): optax's, those of `register_optimizer` and of the group `nitro.optimizers`."""
 
 
-def register_optimizer(id: str, version: int = 1, *, replace: bool = False) -> Callable[[_Build], _Build]:
-    """A decorator that makes a function known as `{ name = id }`.
+register_optimizer = OPTIMIZERS.register
+"""`@register_optimizer(name, version=1)`: a decorator that makes a function known as `{ name = name }`.
 
-    It is called as `f(hp, **options)` for each group and returns an optax chain that ends with `decay(hp)`, as the hook
-    `optimizer(self, group, hp)` does, and is checked as that is.
-
-    Args:
-        id: the name that configurations write.
-        version: 1 or more; a configuration without one means 1.
-        replace: whether it may take the place of one that is there.
-
-    Raises:
-        ConfigError: the id or version cannot be one, or there is one already.
-    """
-    register: Callable[[Any], Any] = OPTIMIZERS.register(id, version, replace=replace)
-    return register
+It is called as `f(hp, **options)` for each group and returns an optax chain that ends with `decay(hp)`, as the hook
+`optimizer(self, group, hp)` does, and is checked as that is.
+"""
 
 
 def own_decay(name: str, version: int) -> float:

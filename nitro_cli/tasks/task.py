@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from nitro_cli.experiment import Part
 from nitro_cli.text import Catalogue
 
 __all__ = ["TASKS", "Task", "register_task"]
-
-_TaskClass = TypeVar("_TaskClass", bound="type[Task]")
 
 TASKS: Catalogue[type[Task]] = Catalogue(
     "task",
@@ -34,16 +31,5 @@ class Task(Part):
     precedence: ClassVar[int] = 30
 
 
-def register_task(id: str, version: int = 1, *, replace: bool = False) -> Callable[[_TaskClass], _TaskClass]:
-    """A class decorator that makes a task known as `{ kind = id }`.
-
-    Args:
-        id: the name that configurations write.
-        version: 1 or more; a configuration without one means 1.
-        replace: whether it may take the place of one that is there.
-
-    Raises:
-        ConfigError: the id or version cannot be one, or there is one already.
-    """
-    register: Callable[[Any], Any] = TASKS.register(id, version, replace=replace)
-    return register
+register_task = TASKS.register
+"""`@register_task(id, version=1)`: a class decorator that makes a task known as `{ kind = id }`."""

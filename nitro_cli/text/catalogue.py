@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from nitro_cli.errors import ConfigError, NotFoundError, nearest
 
@@ -16,6 +16,7 @@ from .entry_points import DeclaredEntry, declared_entries
 __all__ = ["Catalogue", "CatalogueEntry"]
 
 _Thing = TypeVar("_Thing")
+_Added = TypeVar("_Added")
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ class Catalogue(Generic[_Thing]):
         self._held: dict[tuple[str, int], _Thing] = {}
         self._shipped = {_parsed(name): DeclaredEntry(name, path, "nitro") for name, path in (shipped or {}).items()}
 
-    def register(self, id: str, version: int = 1, *, replace: bool = False) -> Callable[[_Thing], _Thing]:
-        """A decorator that puts what it decorates into the catalogue.
+    def register(self, id: str, version: int = 1, *, replace: bool = False) -> Callable[[_Added], _Added]:
+        """A decorator that puts what it decorates into the catalogue, so that configurations can name it.
 
         Args:
             id: the name that configurations write.
@@ -73,7 +74,7 @@ class Catalogue(Generic[_Thing]):
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise ConfigError(f"{version!r} is no version of a {self.noun}", where=where, fix="use 1, 2, ...")
 
-        def add(value: _Thing) -> _Thing:
+        def add(value: _Added) -> _Added:
             held = self._held.get((id, version))
             own = self._shipped.get((id, version))
             path = _import_path(held) if held is not None else own.import_path if own is not None else None
@@ -84,7 +85,7 @@ class Catalogue(Generic[_Thing]):
                     where=where,
                     fix="choose another id or version, or say replace=True",
                 )
-            self._held[id, version] = value
+            self._held[id, version] = cast("_Thing", value)
             return value
 
         return add
