@@ -30,6 +30,7 @@ class _Supplied:
     precedence: int
     signature: HookSignature
     residency: str | None
+    follows: str | None
 
 
 class HookTable:
@@ -70,8 +71,13 @@ class HookTable:
                 _check_name(name, owner)
                 if self._written(name):
                     continue
-                found = _Supplied(path, owner, type(part).precedence, hook.signature(name, owner), hook.residency)
+                signature = hook.signature(name, owner)
+                found = _Supplied(path, owner, type(part).precedence, signature, hook.residency, hook.follows)
                 used[name] = _stronger(name, used.get(name), found)
+        for name, found in list(used.items()):
+            before = None if found.follows is None else used.get(found.follows)
+            if found.follows is not None and (before is None or before.path != found.path):
+                del used[name]  # it would take what another hook made
         taken = {found.path for found in used.values()}
         for path, part in parts.items():
             if path not in taken:
@@ -118,6 +124,11 @@ class HookTable:
         if name in self._supplied:
             return self._supplied[name].owner
         return self._writer(name) if self._written(name) else _DEFAULT
+
+    def part_of(self, name: str) -> str | None:
+        """The dotted name of the part that supplies a hook; None where a class or the default does."""
+        _check_name(name)
+        return self._supplied[name].path if name in self._supplied else None
 
     def owners(self) -> dict[str, str]:
         """The hooks that are not left to their defaults, each with who supplies it."""

@@ -33,12 +33,14 @@ class Hook:
             counts, or a `BatchField`. None reads the function's keyword-only parameters, as an experiment's are read.
         with_experiment: whether the function gets the experiment, as the hook's `self`, before its other arguments.
         residency: of a metric hook, whether it runs on the `host` or, traced, on the `device`; None is its default.
+        follows: the hook whose result it takes: it is supplied only where the part supplies that one too.
     """
 
     function: Callable[..., Any]
     fields: Mapping[str, str | tuple[str, ...] | BatchField] | None = None
     with_experiment: bool = False
     residency: Literal["host", "device"] | None = None
+    follows: str | None = None
 
     def signature(self, name: str, owner: str) -> HookSignature:
         """The batch fields that it takes.

@@ -79,11 +79,10 @@ def check_judged_metrics(plan: Plan, params: Any, state: Any, device: Mapping[st
 def _check_of_part(plan: Plan, asked: Mapping[str, str]) -> None:
     """Refuse a rule that goes by a metric which the part that supplies all of them does not report."""
     e, hooks = plan.experiment, plan.settings.hooks
-    owner = hooks.owner("finalize_metrics")
-    part = next((part for path, part in parts_of(e).items() if owner.split(" ")[0] == path), None)
-    if part is None or e.eval_loss or hooks.owner("metrics") != owner:
+    path = hooks.part_of("finalize_metrics")
+    if path is None or e.eval_loss or hooks.part_of("metrics") != path:
         return
-    reported = tuple(part.directions())
+    reported, owner = tuple(parts_of(e)[path].directions()), hooks.owner("metrics")
     for what, metric in asked.items():
         if reported and metric not in (*reported, "count"):
             raise ConfigError(

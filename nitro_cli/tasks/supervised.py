@@ -169,7 +169,7 @@ class SupervisedTask(Task):
             found["train_metrics"] = Hook(self._train_metrics, fields, residency="device")
         if self.metrics:
             found["metrics"] = Hook(self._metrics, fields, residency="device")
-            found["finalize_metrics"] = Hook(self._finalize)
+            found["finalize_metrics"] = Hook(self._finalize, follows="metrics")
         return found
 
     def export_head(self, outputs: Any) -> dict[str, Any]:
