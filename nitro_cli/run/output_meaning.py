@@ -53,14 +53,18 @@ class OutputMeaning:
         return self.target if isinstance(self.target, tuple) else ()
 
     def where_there(self, fields: Collection[str], said: Collection[str]) -> OutputMeaning:
-        """The same without ids and mask that the data does not have, unless a person named them.
+        """The same without the target, ids and mask that the data does not have, unless a person named them.
 
         Args:
             fields: of the data.
             said: those that were named for this data.
         """
-        ids = self.ids if self.ids in fields or self.ids in said else None
-        return replace(self, ids=ids, mask=self.mask if self.mask in fields else None)
+
+        def kept(name: str | None) -> str | None:
+            return name if name in fields or name in said else None
+
+        target = self.target if isinstance(self.target, tuple) else kept(self.target)
+        return replace(self, target=target, ids=kept(self.ids), mask=kept(self.mask))
 
     def among(self, fields: Iterable[str], what: str) -> OutputMeaning:
         """The same with one target field, or none, for batches with these fields.

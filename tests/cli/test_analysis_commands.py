@@ -298,3 +298,20 @@ def test_people_see_tables_and_files_are_named(sorted_rows, nitro):
     made = nitro("calibrate", "val.npz", "--report", "test.npz")
     assert "better calibrated" in made.stdout
     assert "temperature" in made.stderr
+
+
+def test_what_a_task_names_need_not_be_in_a_file_of_new_inputs(sorted_rows, nitro):
+    task = '    task: Task = Categorical(3, target="y", id="name", mask="seen")\n'
+    named = SORTER.replace('    """Three classes of points."""\n', f'    """Three classes of points."""\n\n{task}')
+    named = named.replace("class Sorter", "class Named").replace('"y": y,', '"y": y, "seen": y > -1,')
+    imports = "from nitro_cli.tasks import Categorical, Task\n"
+    (sorted_rows / "experiments" / "named.py").write_text(imports + named)
+    assert nitro("train", "Named", "--max-epochs", "1").exit_code == 0
+    np.savez(sorted_rows / "new.npz", x=np.eye(3, dtype=np.float32))
+    result = nitro("predict", "runs/Named", "--input", "new.npz", "-o", "made.npz")
+    assert result.exit_code == 0, result.output
+    with np.load(sorted_rows / "made.npz") as held:
+        assert set(held.files) == {"outputs", "probabilities", "decoded", "meta"}
+        np.testing.assert_array_equal(held["decoded"], [0, 1, 2])
+    refused = nitro("predict", "runs/Named", "--input", "new.npz", "-o", "other.npz", "--id", "name")
+    assert (refused.exit_code, "name" in refused.stderr) == (2, True)

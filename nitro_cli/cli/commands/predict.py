@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,7 +34,9 @@ from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
     from nitro_cli.cli.prediction_files import InputFields
-    from nitro_cli.run import RowSource
+    from nitro_cli.experiment import Experiment
+    from nitro_cli.nitro import Nitro
+    from nitro_cli.run import OutputMeaning, RowSource
 
 __all__ = ["run"]
 
@@ -82,9 +83,7 @@ def run(
     with a calibrator or a policy also what they say. The file appears when it is whole.
     """
     from nitro_cli.analysis import OutputFile
-    from nitro_cli.cli.prediction_files import InputFields
     from nitro_cli.cli.stop_signals import raise_if_stopped
-    from nitro_cli.experiment import HookTable
 
     if (input_ is None) == (split is None):
         raise ConfigError("predict needs --input or --split, one of the two", fix="give the data: --split test")
@@ -94,31 +93,14 @@ def run(
         folder, e, kept = analysis_folder(found), found.resolved.experiment, tuple(with_ or ())
         artefacts = load_calibrator(calibrator, folder), load_policy(policy, folder)
         meaning = declared.meaning(e) if artefacts == (None, None) else declared.needed(e)
-        writing = PredictionWriting(meaning, kept, *artefacts, override)
-        source: InputFields | None = None
-        if input_ is not None:
-            signature = HookTable(e).fields("forward")
-            source = InputFields(
-                user_path(input_),
-                signature.required,
-                signature.optional,
-                (*kept, *declared.fields),
-                (*meaning.fields, *meaning.optional_fields),
-            )
+        source = None if input_ is None else _fields_of(input_, e, (*kept, *declared.fields), meaning)
+        if source is not None:
             meaning = meaning.where_there(source.fields, declared.fields)
-            writing = replace(writing, meaning=meaning)
+        writing = PredictionWriting(meaning, kept, *artefacts, override)
         with OutputFile(user_path(out), force=force, ready=raise_if_stopped) as file:
             nitro = open_handle(output, found, data={} if source is not None else None)
-            if source is not None:
-                rows: RowSource = InputRows(source, min(batch_size, max(source.samples, 1)), meaning, kept)
-                with _told_as_trained(output, source, found):
-                    samples = writing.write(file, nitro, found, rows)
-            else:
-                assert split is not None
-                from nitro_cli.run import SplitRows
-
-                rows = SplitRows(nitro.plan, split, meaning, kept)
-                samples = writing.write(file, nitro, found, rows)
+            with _told_as_trained(output, source, found):
+                samples = writing.write(file, nitro, found, _rows(nitro, source, split, batch_size, meaning, kept))
     if output.json:
         output.document(
             experiment=found.resolved.class_name, run=found.run, checkpoint=found.checkpoint or found.weights,
@@ -131,10 +113,36 @@ def run(
     return ExitCode.OK
 
 
+def _fields_of(text: str, e: Experiment, named: tuple[str, ...], meaning: OutputMeaning) -> InputFields:
+    """The file of `--input`, with what forward takes, the fields that were named, and those of the task that it has."""
+    from nitro_cli.cli.prediction_files import InputFields
+    from nitro_cli.experiment import HookTable
+
+    signature = HookTable(e).fields("forward")
+    beside = (*meaning.fields, *meaning.optional_fields)
+    return InputFields(user_path(text), signature.required, signature.optional, named, beside)
+
+
+def _rows(
+    nitro: Nitro,
+    source: InputFields | None,
+    split: str | None,
+    batch_size: int,
+    meaning: OutputMeaning,
+    kept: tuple[str, ...],
+) -> RowSource:
+    from nitro_cli.run import SplitRows
+
+    if source is not None:
+        return InputRows(source, min(batch_size, max(source.samples, 1)), meaning, kept)
+    assert split is not None
+    return SplitRows(nitro.plan, split, meaning, kept)
+
+
 @contextlib.contextmanager
-def _told_as_trained(output: Output, source: InputFields, target: Target) -> Iterator[None]:
+def _told_as_trained(output: Output, source: InputFields | None, target: Target) -> Iterator[None]:
     """Where forward works, inputs unlike those of training are only told; where it fails, the handle says it."""
-    unlike = _unlike_training(source, target)
+    unlike = [] if source is None else _unlike_training(source, target)
     yield
     for text in unlike:
         output.note(text)
