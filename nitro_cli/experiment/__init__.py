@@ -13,6 +13,7 @@ with lazy_names(__name__):
     from .callback import CALLBACKS, Callback, register_callback
     from .configuration import check_configuration
     from .content import content_digest, same_content
+    from .declared import Declared, RowSpec, agreed
     from .device_values import device_array
     from .experiment import (
         KNOBS,
@@ -20,6 +21,7 @@ with lazy_names(__name__):
         device_names,
         field_value,
         part_fields,
+        unset_device_names,
         validation_problems,
     )
     from .hook_table import HookTable, check_hooks

@@ -160,10 +160,12 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
         return replaced
 
     def graphconst_items(self) -> dict[str, Any]:
-        """The GraphConst fields and their values, in declaration order; of a part its structure, as a mapping."""
-        kinds = type(self).__nitro_kinds__
+        """The GraphConst fields and their values, in declaration order; of a part its structure, as a mapping. A Device
+        field that is None is among them: it is no input of the program."""
         return {
-            name: graphconst_value(getattr(self, name)) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST
+            name: graphconst_value(self.__dict__[name])
+            for name, kind in type(self).__nitro_kinds__.items()
+            if kind is FieldKind.GRAPHCONST or (kind is FieldKind.DEVICE and self.__dict__[name] is None)
         }
 
     def __eq__(self, other: object) -> bool:
@@ -204,23 +206,32 @@ def part_fields(e: Experiment) -> list[PartField]:
 
 
 def device_names(e: Experiment) -> tuple[str, ...]:
-    """The Device fields of an experiment in declaration order, then those inside its parts, by dotted names.
+    """The Device fields of an experiment in declaration order, then those inside its parts, by dotted names; but for
+    those that are None, which no program takes.
 
     Raises:
         ConfigError: two parts have one name.
     """
-    cls = type(e)
-    own = [name for name, kind in cls.__nitro_kinds__.items() if kind is FieldKind.DEVICE]
-    inside = [leaf.path for leaf in part_fields(e) if leaf.kind is FieldKind.DEVICE]
-    twice = next((path for path in inside if inside.count(path) > 1), None)
+    names = [name for name, value in _device_values(e) if value is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(
-            f"two parts of {cls.__name__} are both called {twice.rpartition('.')[0]}",
-            where=f"{cls.__name__}.{twice}",
+            f"two parts of {type(e).__name__} are both called {twice.rpartition('.')[0]}",
+            where=f"{type(e).__name__}.{twice}",
             why="a Device field is known by its dotted name",
             fix="keep one of them",
         )
-    return (*own, *inside)
+    return tuple(names)
+
+
+def unset_device_names(e: Experiment) -> tuple[str, ...]:
+    """The Device fields that are None."""
+    return tuple(name for name, value in _device_values(e) if value is None)
+
+
+def _device_values(e: Experiment) -> list[tuple[str, Any]]:
+    own = [(name, e.__dict__[name]) for name, kind in type(e).__nitro_kinds__.items() if kind is FieldKind.DEVICE]
+    return own + [(leaf.path, leaf.value) for leaf in part_fields(e) if leaf.kind is FieldKind.DEVICE]
 
 
 def field_value(e: Experiment, name: str) -> Any:

@@ -21,6 +21,7 @@ REQUIRED_HOOKS = ("build_data", "build_model", "forward", "loss")
 HOOKS = (
     *REQUIRED_HOOKS,
     "derive",
+    "prepare",
     "train_metrics",
     "metrics",
     "finalize_metrics",
@@ -96,6 +97,7 @@ class Hooks:
         # Not methods: each experiment declares its own keywords, which no common signature could allow.
         build_data: ClassVar[Callable[..., Any]]
         build_model: ClassVar[Callable[..., Any]]
+        prepare: ClassVar[Callable[..., Any]]
         forward: ClassVar[Callable[..., Any]]
         loss: ClassVar[Callable[..., Any]]
         train_metrics: ClassVar[Callable[..., Any]]

@@ -26,7 +26,7 @@ class FieldKind(StrEnum):
     """The Python value, baked into the program as a literal; another value is another program."""
 
     DEVICE = "device"
-    """A traced array input; a new value never recompiles."""
+    """A traced array input; a new value never recompiles. One that is None is no input, and baked."""
 
     HOST = "host"
     """Nothing: a sentinel that raises. A new value never recompiles."""
@@ -43,7 +43,12 @@ class KindMarker:
         schema = handler(source)
         if self.kind is not FieldKind.DEVICE:
             return schema
-        return core_schema.no_info_after_validator_function(_require_array, schema)
+        check = _require_array_or_none if type(None) in get_args(source) else _require_array
+        return core_schema.no_info_after_validator_function(check, schema)
+
+
+def _require_array_or_none(value: Any) -> Any:
+    return None if value is None else _require_array(value)
 
 
 def _require_array(value: Any) -> Any:

@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from nitro_cli.errors import ConfigError, NitroError
 from nitro_cli.text import Catalogue
 
+from .declared import Declared, RowSpec
 from .kinds import FieldKind, kind_of_field
 from .signatures import BatchField, HookSignature
 from .strict_model import StrictModel, unboxed
@@ -68,7 +69,8 @@ class Part(StrictModel):
     """A part of an experiment: fields, and the hooks that follow from them.
 
     An unmarked field is GraphConst: another value is another program. A `Device[...]` field is a traced input of the
-    programs, known to the experiment as `<field>.<name>`, and a `Host[...]` field is read on the host alone.
+    programs, known to the experiment as `<field>.<name>`, and a `Host[...]` field is read on the host alone. A
+    `Device[float | None]` that is None is no input, and baked as a GraphConst field is.
 
     A family of parts, such as tasks, is a direct subclass with a `catalogue` of its own. A field of that type takes any
     part of the family, in TOML as a table that names it, or as the name alone.
@@ -102,6 +104,30 @@ class Part(StrictModel):
         """Of each metric that it reports, by name, whether more or less is better."""
         return {}
 
+    def declares(self, data: Mapping[str, Any]) -> Declared:
+        """What it tells the other parts.
+
+        Args:
+            data: what `build_data` returned; empty where there is no data.
+        """
+        return Declared()
+
+    def fills(self, data: Mapping[str, Any], batch: Mapping[str, RowSpec], declared: Declared) -> Mapping[str, Any]:
+        """Values for fields of its own that are open, by name; they are recorded as derived.
+
+        It is asked until no part has another value, so it may rest on what others fill in. A field that is written
+        is compared, and refused where it disagrees.
+
+        Args:
+            data: what `build_data` returned; empty where there is no data.
+            batch: the fields of its first batch, as `prepare` leaves them; empty where there is no data.
+            declared: what all parts say.
+
+        Raises:
+            ConfigError: a written value disagrees; it names both.
+        """
+        return {}
+
     def identity(self) -> dict[str, Any]:
         """What names the part in a table: `kind` and, other than 1, `version`; empty where it is in no catalogue."""
         catalogue = type(self).catalogue
@@ -111,10 +137,15 @@ class Part(StrictModel):
         return {catalogue.key: found[0]} | ({_VERSION: found[1]} if found[1] != 1 else {})
 
     def structure(self) -> dict[str, Any]:
-        """What of it is the program's identity: what names it, and its GraphConst fields; parts stand for theirs."""
+        """What of it is the program's identity: what names it, and its GraphConst fields; parts stand for theirs. A
+        Device field that is None is no input of the program, so it is named too."""
         named = self.identity() or {"class": f"{type(self).__module__}:{type(self).__qualname__}"}
-        kinds = type(self).__nitro_part_kinds__
-        return named | {name: getattr(self, name) for name, kind in kinds.items() if kind is FieldKind.GRAPHCONST}
+        return named | {name: getattr(self, name) for name in type(self).model_fields if self.is_baked(name)}
+
+    def is_baked(self, name: str) -> bool:
+        """Whether a field is part of the program: GraphConst, or Device and None."""
+        kind = type(self).__nitro_part_kinds__[name]
+        return kind is FieldKind.GRAPHCONST or (kind is FieldKind.DEVICE and self.__dict__[name] is None)
 
     @property
     def label(self) -> str:

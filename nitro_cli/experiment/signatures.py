@@ -12,6 +12,7 @@ from nitro_cli.errors import RoutingError, nearest
 __all__ = ["BatchField", "HookSignature"]
 
 _POSITIONAL: dict[str, tuple[str, ...]] = {
+    "prepare": ("inputs", "train", "key"),
     "forward": ("model", "params", "state"),
     "loss": ("outputs",),
     "metrics": ("outputs",),

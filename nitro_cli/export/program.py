@@ -17,7 +17,7 @@ from nitro_cli.export.contract import WireContract, inputs_named
 from nitro_cli.export.default_contract import default_outputs
 from nitro_cli.export.judged_head import JudgedHead
 from nitro_cli.export.spec import ExportSpec
-from nitro_cli.programs import BoundModel
+from nitro_cli.programs import BoundModel, forward
 from nitro_cli.run import flatten, unflatten
 from nitro_cli.text import path_text
 
@@ -104,7 +104,7 @@ def serve(
         s = unflatten("state", state, held, source="the exported weights", what="layer state")
         batch = prepare(*wire)
         bound = BoundModel(model, train=False, key=None)
-        outputs, _ = routing.call(view, "forward", bound, p, s, batch=batch)
+        outputs, _ = forward(view, bound, p, s, routing, batch)
         return head(outputs)
 
     if not contract.outputs:

@@ -195,7 +195,9 @@ def device_space(e: Any) -> tuple[frozenset[str], dict[str, str]]:
     for name, kind in [*fields, *((leaf.path, leaf.kind) for leaf in part_fields(e))]:
         if kind == FieldKind.DEVICE:
             value = field_value(e, name)
-            if np.ndim(value) == 0 and not isinstance(value, bool | np.bool_):
+            if value is None:
+                refused[name] = "it is not set, so no program takes it; give it a number"
+            elif np.ndim(value) == 0 and not isinstance(value, bool | np.bool_):
                 scalars.add(name)
             else:
                 refused[name] = f"it holds {_described(value)}; a schedule drives a scalar number"

@@ -31,6 +31,6 @@ with lazy_names(__name__):
     from nitro_cli.programs.readback import Outcome, Pair, ReadbackLayout, quotients
     from nitro_cli.programs.repeated import MOST_STEPS, StepTrace, build_repeated_step, trace_step
     from nitro_cli.programs.step_batches import REAL, BatchWindow
-    from nitro_cli.programs.step_plan import StepNames, StepPlan, TrainState
+    from nitro_cli.programs.step_plan import StepNames, StepPlan, TrainState, forward
     from nitro_cli.programs.tracing import fresh_trace
     from nitro_cli.programs.train_step import build_train_step, in_place

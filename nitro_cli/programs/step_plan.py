@@ -19,6 +19,9 @@ from nitro_cli.programs.readback import ReadbackLayout
 
 __all__ = ["Row", "StepNames", "StepPlan", "TrainState", "device_values", "forward", "row_of"]
 
+_PREPARE = 0x9E3779B9
+"""What the key of a micro-batch is folded with for `prepare`: no count of a model's calls gets there."""
+
 Row = jax.Array | Sequence[jax.Array]
 """The hyperparameters of a step, by column."""
 
@@ -125,7 +128,9 @@ def row_of(rows: jax.Array, step: jax.Array) -> tuple[jax.Array, ...]:
 def forward(
     view: Experiment, model: BoundModel, params: PyTree, state: PyTree, routing: Routing, batch: Mapping[str, Any]
 ) -> tuple[PyTree, PyTree]:
-    """Call the `forward` hook and check that it returned `(outputs, state)`."""
+    """Call the `prepare` hook, where there is one, and the `forward` hook, which must return `(outputs, state)`."""
+    if routing.table.has("prepare"):
+        batch = {**batch, **_prepared(view, model, routing, batch)}
     returned = routing.call(view, "forward", model, params, state, batch=batch)
     if not isinstance(returned, tuple) or len(returned) != 2:
         size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
@@ -135,3 +140,18 @@ def forward(
             fix="return model(params, state, ...), or (outputs, state)",
         )
     return returned
+
+
+def _prepared(view: Experiment, model: BoundModel, routing: Routing, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the `prepare` hook changes of the fields that `forward` takes."""
+    inputs = {name: batch[name] for name in routing.fields_for("forward") if name in batch}
+    key = None if model.key is None else jax.random.fold_in(model.key, _PREPARE)
+    changed = routing.table.call(view, "prepare", inputs, model.train, key)
+    if not isinstance(changed, Mapping) or not changed.keys() <= inputs.keys():
+        given = f"{sorted(changed)}" if isinstance(changed, Mapping) else type(changed).__name__
+        raise HookError(
+            f"`prepare` returned {given}",
+            why=f"it changes fields that `forward` takes: {', '.join(inputs)}",
+            fix="return a mapping of those that it changes to their new arrays",
+        )
+    return changed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nitro_cli.errors import ConfigError
-from nitro_cli.experiment import NO_DEFAULT, Experiment, config_metadata, same_content, with_unset
+from nitro_cli.experiment import NO_DEFAULT, Experiment, config_metadata, part_fields, same_content, with_unset
 from nitro_cli.registry.discovery import ExperimentRef
 from nitro_cli.registry.layers import SCHEDULES
 from nitro_cli.registry.origins import Origin, OriginKind
@@ -114,10 +114,26 @@ class Resolved:
     def before_derive(self) -> Resolved:
         """As it was before `derive`, for computing the derived values anew: class defaults in their place."""
         defaults = {name: meta.default for name, meta in config_metadata(self.cls).items()}
-        derived = [name for name, origin in self.origins.items() if origin.first_kind is OriginKind.DERIVED]
+        derived = [name for name in self._derived() if name in defaults]
         values = {name: defaults[name] for name in derived if defaults.get(name, NO_DEFAULT) is not NO_DEFAULT}
         origins = {key: origin for key, origin in self.origins.items() if _field_of(key) not in derived}
         return replace(self, experiment=with_unset(self.experiment, values), origins=origins)
+
+    def with_open_parts(self) -> Resolved:
+        """With the class defaults in the place of what was filled in inside its parts, for filling them in anew."""
+        leaves = {leaf.path: leaf.default for leaf in part_fields(self.experiment)}
+        derived = [name for name in self._derived() if name in leaves]
+        experiment = with_unset(self.experiment, {name: leaves[name] for name in derived})
+        origins = {key: origin for key, origin in self.origins.items() if key not in derived}
+        return replace(self, experiment=experiment, origins=origins)
+
+    def with_filled_parts(self, values: Mapping[str, Any]) -> Resolved:
+        """With derived values for fields inside its parts, by dotted names."""
+        experiment = with_unset(self.experiment, values)
+        return self._changed(experiment, {name: Origin(OriginKind.DERIVED) for name in values})
+
+    def _derived(self) -> list[str]:
+        return [name for name, origin in self.origins.items() if origin.first_kind is OriginKind.DERIVED]
 
     def with_derived(self, values: Mapping[str, Any]) -> Resolved:
         """With derived values for the fields that nobody set.

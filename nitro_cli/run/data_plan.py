@@ -50,7 +50,7 @@ def build_sources(settings: Settings, given: Mapping[str, Any] | None, dist: Wat
             why="records and commands call a split by its name, which is text",
             fix='name every split by a string: {"train": ..., "val": ...}',
         )
-    return dict(built)
+    return built if isinstance(built, dict) else dict(built)
 
 
 def plan_data(

@@ -57,9 +57,10 @@ def with_derived(
 def _restored(e: Experiment, source: Source | None, serving: bool) -> Mapping[str, Any] | None:
     """What the source of the weights had derived; None of a resume, and of a source with other fields or none."""
     fields = type(e).model_fields
-    if source is None or source.kind == "resume" or (source.kind == "handle" and not serving) or not source.derived:
+    if source is None or source.kind == "resume" or (source.kind == "handle" and not serving):
         return None
-    return source.derived if all(name in fields for name in source.derived) else None
+    derived = {name: value for name, value in (source.derived or {}).items() if "." not in name}  # those are of parts
+    return derived if derived and all(name in fields for name in derived) else None
 
 
 def _computed(settings: Settings, sources: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -86,7 +87,7 @@ def _merged(settings: Settings, derived: Mapping[str, Any], report: SetupReport)
         raise HookError(error.what, where="derive", why=error.why, fix=fix, nearest=error.nearest) from error
     found = {name: getattr(valid, name) for name in derived}
     set_by_hand = {name: value for name, value in found.items() if settings.resolved.explicit(name)}
-    settings = replace(settings, resolved=settings.resolved.with_derived(found), derived=found)
+    settings = replace(settings, resolved=settings.resolved.with_derived(found), derived={**settings.derived, **found})
     check_graphconst(settings.experiment)
     report.add("derived", [_row(settings, name) for name in derived])
     for name, value in set_by_hand.items():

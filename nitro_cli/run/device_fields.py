@@ -9,7 +9,15 @@ import jax
 import numpy as np
 
 from nitro_cli.errors import ConfigError, nearest
-from nitro_cli.experiment import Experiment, config_metadata, device_array, device_names, field_value, host_view
+from nitro_cli.experiment import (
+    Experiment,
+    config_metadata,
+    device_array,
+    device_names,
+    field_value,
+    host_view,
+    unset_device_names,
+)
 from nitro_cli.optim import BLOCK
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.rules import Rules
@@ -96,6 +104,12 @@ class DeviceFields:
             raise ConfigError(f"{name!r:.60} is no name of a field", nearest=names, fix="give text")
         if name in names:
             return
+        if name in unset_device_names(self._experiment):
+            raise ConfigError(
+                f"{name} is not set",
+                why="a Device field that is None is no input of the compiled programs",
+                fix=f"build a new handle with {name} set to a number",
+            )
         if name in fields:
             raise ConfigError(
                 f"{name} is a {fields[name].kind} field",

@@ -6,6 +6,7 @@ Each step returns a value of its own, which nothing changes afterwards.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -38,6 +39,7 @@ from nitro_cli.run.judged_metrics import check_judged_metrics
 from nitro_cli.run.model_plan import BuiltModel, build_model, place_device_fields
 from nitro_cli.run.optim_plan import bind_schedules, build_optimizer, horizon
 from nitro_cli.run.output_shapes import check_evaluated_outputs
+from nitro_cli.run.part_values import with_filled_parts, with_restored_parts
 from nitro_cli.run.plan import DataPlan, OptimPlan, Plan, Settings
 from nitro_cli.run.position import Position
 from nitro_cli.run.progress import Progress
@@ -69,18 +71,21 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     with Progress.phase("checking the configuration"):
         settings = _checked_settings(resolved, start)
     _seed_host(settings.seed)
+    serving = isinstance(start.data, Mapping) and not start.data
+    settings = with_restored_parts(settings, source, serving=serving)
     with Progress.phase("building data"):
         dist = WatchedDist(jax.process_index(), process_count())
         sources = build_sources(settings, start.data, dist)
-    serving = start.data is not None and not sources
     settings = with_derived(settings, sources, source, serving=serving, report=report)
-    e = settings.experiment
-    placement = Placement.choose(e.n_devs, e.sharding)
-    arrays = place_device_fields(settings, placement)
+    placement = Placement.choose(settings.experiment.n_devs, settings.experiment.sharding)
     with Progress.phase("looking at the data"):
         data = plan_data(settings, sources, placement, source, dist)
+        settings = with_filled_parts(settings, sources, data.splits, report)
         hooks = plan_hooks(settings, data)
-        if source is not None and source.kind == "resume" and data.splits:
+    e = settings.experiment
+    arrays = place_device_fields(settings, placement)
+    if source is not None and source.kind == "resume" and data.splits:
+        with Progress.phase("looking at the data"):
             check_resumed_data(source, data.splits, accum=e.accum, seed=settings.seed)
     if "train" in data.splits:
         check_rules(settings, data.splits, start.restore_best)

@@ -92,7 +92,6 @@ def test_a_default_is_taken_over_two_levels_and_from_the_first_base_that_has_it(
         ("rate: Device[float] = 'fast'", "rate"),
         ("label: Device[str] = 'cat'", "label"),
         ("table: Device[object] = {'a': 1}", "table"),
-        ("nothing: Device[float | None] = None", "nothing"),
         ("checkpointer = {'keep': ['bst(3)']}", "checkpointer.keep"),
     ],
 )
