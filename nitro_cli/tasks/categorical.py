@@ -29,6 +29,8 @@ class Categorical(SupervisedTask):
     """
 
     prediction_kind = "categorical"
+    width_field = "num_classes"
+    width_declared = "num_classes"
 
     num_classes: Annotated[int, Field(ge=2)] | None = None
     """How many classes; None takes them from the outputs."""

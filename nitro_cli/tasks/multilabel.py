@@ -29,6 +29,7 @@ class Multilabel(SupervisedTask):
     """
 
     prediction_kind = "bernoulli"
+    width_field = "num_labels"
 
     num_labels: Annotated[int, Field(ge=1)] | None = None
     """How many labels; None takes them from the outputs."""

@@ -28,6 +28,7 @@ class Regression(SupervisedTask):
     """
 
     prediction_kind = "continuous"
+    width_field = "num_targets"
 
     num_targets: Annotated[int, Field(ge=1)] | None = None
     """How many values per sample; None takes them from the outputs."""

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from nitro_cli.errors import warn
-from nitro_cli.experiment import BatchField, BatchProblem, Hook, Term
+from nitro_cli.experiment import BatchField, BatchProblem, Declared, Hook, RowSpec, Term
 from nitro_cli.metrics import Concat, Max, Mean, Metric, Min, Sum, Undefined, kept_entries, library_of, with_classes
 from nitro_cli.tasks.accumulator import TaskAccumulator
 from nitro_cli.tasks.batch_values import mask_problem, weight_problem
@@ -32,6 +32,12 @@ class SupervisedTask(Task):
 
     prediction_kind: ClassVar[str]
     """The kind of prediction that it makes: `categorical`, `bernoulli` or `continuous`."""
+
+    width_field: ClassVar[str]
+    """Its field that says how wide an output is, such as `num_classes`."""
+
+    width_declared: ClassVar[str] = "num_targets"
+    """What `Declared` calls that."""
 
     output: str | None = None
     """Path of the output that it reads, such as `head/logits`; needed where `forward` returns several."""
@@ -102,6 +108,21 @@ class SupervisedTask(Task):
     @abstractmethod
     def probabilities(self, outputs: Any) -> Any:
         """The probabilities in the shape of the output; None where there are none."""
+
+    def declares(self, data: Mapping[str, Any]) -> Declared:
+        """How wide an output is, and what its columns are called."""
+        width = getattr(self, self.width_field)
+        width = self._names if width is None else width
+        return Declared(labels=self.labels, outputs=width, **{self.width_declared: width})
+
+    def fills(self, data: Mapping[str, Any], batch: Mapping[str, RowSpec], declared: Declared) -> dict[str, Any]:
+        """What it leaves open of width, labels and target, as others declare it; `agreed` compares what is written."""
+        known = {
+            self.width_field: getattr(declared, self.width_declared),
+            "labels": declared.labels,
+            "target": declared.target,
+        }
+        return {name: value for name, value in known.items() if value is not None and getattr(self, name) is None}
 
     def directions(self) -> dict[str, str]:
         """The natural direction of each metric."""
