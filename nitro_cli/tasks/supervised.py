@@ -111,17 +111,16 @@ class SupervisedTask(Task):
 
     def declares(self, data: Mapping[str, Any]) -> Declared:
         """How wide an output is, and what its columns are called."""
-        width = getattr(self, self.width_field)
+        width: Any = getattr(self, self.width_field)
         width = self._names if width is None else width
-        return Declared(labels=self.labels, outputs=width, **{self.width_declared: width})
+        named: dict[str, Any] = {self.width_declared: width}
+        return Declared(labels=self.labels, outputs=width, **named)
 
     def fills(self, data: Mapping[str, Any], batch: Mapping[str, RowSpec], declared: Declared) -> dict[str, Any]:
         """What it leaves open of width, labels and target, as others declare it; `agreed` compares what is written."""
-        known = {
-            self.width_field: getattr(declared, self.width_declared),
-            "labels": declared.labels,
-            "target": declared.target,
-        }
+        known = {"labels": declared.labels, "target": declared.target}
+        if self.labels is None:  # else they say the width
+            known[self.width_field] = getattr(declared, self.width_declared)
         return {name: value for name, value in known.items() if value is not None and getattr(self, name) is None}
 
     def directions(self) -> dict[str, str]:
