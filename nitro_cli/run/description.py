@@ -15,6 +15,7 @@ from nitro_cli.experiment import KNOBS, Experiment, FieldKind, config_metadata, 
 from nitro_cli.installation import DISTRIBUTION
 from nitro_cli.registry import NotWritable, home_fields, natural_form
 from nitro_cli.run.snapshot import named_leaves, share_of
+from nitro_cli.run.step_plan import trains_resident
 
 if TYPE_CHECKING:
     from nitro_cli.checkpoints import ArrayPieces, RecordMeta
@@ -106,7 +107,7 @@ def logged_parameters(plan: Plan) -> dict[str, Any]:
     logged["total_steps"] = plan.optim.total_steps
     for name, split in plan.splits.items():
         prefetch = split.prefetch
-        fed = "resident" if split.resident is not None and plan.placement.count == 1 else prefetch.path
+        fed = "resident" if name == "train" and trains_resident(plan) else prefetch.path
         logged[f"prefetch_{name}"] = f"{fed}, {prefetch.workers} workers, {prefetch.device_batches} staged, " + (
             "ordered" if prefetch.ordered else "unordered"
         )

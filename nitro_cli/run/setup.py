@@ -50,6 +50,7 @@ from nitro_cli.run.rules import Rules
 from nitro_cli.run.run_rules import check_rules
 from nitro_cli.run.start import Start
 from nitro_cli.run.state import RunState
+from nitro_cli.run.step_plan import trains_resident
 
 __all__ = ["set_up"]
 
@@ -188,7 +189,8 @@ def _short_end(train: Split) -> str:
 def _report(plan: Plan, params: Any) -> None:
     e, hyper, placement, report = plan.experiment, plan.optim.hyper, plan.placement, plan.report
     report.add("hooks", [{"hook": name, "of": owner} for name, owner in plan.settings.hooks.owners().items()])
-    report.add("data", [_split_row(split, placement) for split in plan.splits.values()])
+    resident = trains_resident(plan)
+    report.add("data", [_split_row(split, placement, resident) for split in plan.splits.values()])
     report.add("bindings", [asdict(row) | {"bound": ", ".join(row.bound)} for row in hyper.bindings])
     report.add("parameter groups", [asdict(row) for row in hyper.groups])
     report.add("weight decay", decay_rows(plan.model.layout, hyper))
@@ -202,12 +204,12 @@ def _report(plan: Plan, params: Any) -> None:
     report.add("run", [run])
 
 
-def _split_row(split: Split, placement: Placement) -> dict[str, Any]:
+def _split_row(split: Split, placement: Placement, trains_resident: bool) -> dict[str, Any]:
     prefetch = split.prefetch
     follows = prefetch.follows and placement.on_host
     row: dict[str, Any] = {"split": split.name, "batches": split.batches, "batch size": split.batch_size}
-    if split.resident is not None and placement.count == 1:
-        return row | {"fed": "resident on the device"}
+    if trains_resident and split.name == "train":
+        return row | {"fed": "resident on the device" if placement.count == 1 else "resident, whole on each device"}
     row |= {
         "fed": prefetch.path,
         "workers": f"up to {prefetch.workers}, where they pay" if follows else prefetch.workers,

@@ -11,9 +11,17 @@ __all__ = ["step_plan", "trains_resident"]
 
 
 def trains_resident(plan: Plan) -> bool:
-    """Whether the train split stays on the device, where steps gather their batches."""
-    one = plan.placement.count == 1
-    return plan.splits["train"].resident is not None and not plan.hooks.host_train_metrics and one
+    """Whether the train split stays on the devices, whole on each, where steps gather their batches.
+
+    Several processes hold a share of it each, and take the same steps in a call only where they count them alike.
+    """
+    train = plan.splits.get("train")
+    return (
+        train is not None
+        and train.resident is not None
+        and not plan.hooks.host_train_metrics
+        and (process_count() == 1)
+    )
 
 
 SKIPPED_IN_A_ROW = 10

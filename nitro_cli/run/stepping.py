@@ -89,7 +89,8 @@ class Stepper:
         if self.resident:
             resident = plan.splits["train"].resident
             assert resident is not None
-            self.inputs["order"] = plan.placement.put(np.asarray(resident.indices(epoch, plan.settings.seed)))
+            # Each device gathers its rows of a batch from arrays of its own.
+            self.inputs["order"] = plan.placement.put_window({"": resident.indices(epoch, plan.settings.seed)})[""]
         position = state.position._replace(epoch=epoch, batch=batch, closed=False, weights_step=None)
         if batch == 0:
             position = position._replace(totals=EpochTotals())

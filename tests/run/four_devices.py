@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from nitro_cli import EMA, Mean, Nitro, NitroError, set_progress_reporter, setup_devices
+from nitro_cli import EMA, Mean, Nitro, NitroError, Prefetch, set_progress_reporter, setup_devices
 from nitro_cli.checkpoints import PartWriter, RecordMeta, read_record
 from nitro_cli.checkpoints.record import prepare_record
 from nitro_cli.checkpoints.shared_record import begin_shared, commit_shared
@@ -92,7 +92,7 @@ def trained(name: str, kind: type = Quick, **words: Any) -> Nitro:
 
 
 def replicated() -> dict[str, Any]:
-    one, four = trained("one", OnDevice, n_devs=1, width=16), trained("four", OnDevice, width=16)
+    one, four = trained("one", OnDevice, n_devs=1, width=16), trained("four", Streamed, width=16)
     program = four.programs["train"].compiled
     batches = program.input_shardings[0][2].fields
     batch = {"x": TEST["x"][:5], "y": TEST["y"][:5]}
@@ -122,6 +122,34 @@ def without_data() -> dict[str, Any]:
     one = Nitro(Quick(width=16), n_devs=1, data={}, weights=f"{ROOT / 'four'}/{_only(ROOT / 'four')}")
     four = Nitro(Quick(width=16), data={}, weights=f"{ROOT / 'four'}/{_only(ROOT / 'four')}")
     return {"difference": difference(one.predict(batch), four.predict(batch)), "shape": list(four.predict(batch).shape)}
+
+
+class Streamed(OnDevice):
+    """Fed from the host."""
+
+    def build_data(self, dist: Any) -> dict[str, Any]:
+        return {name: Prefetch(source) for name, source in super().build_data(dist).items()}
+
+
+def resident() -> dict[str, Any]:
+    """Data that stays on every device, beside the same on one and the same streamed to four."""
+    words: dict[str, Any] = {"width": 16, "accum": 2}
+    one, four = trained("kept1", OnDevice, n_devs=1, **words), trained("kept4", OnDevice, **words)
+    streamed = trained("streamed4", Streamed, **words)
+    half = trained("kept4-half", OnDevice, **words, max_epochs=1)
+    again = Nitro(OnDevice(run_dir=half.run_dir, **words), resume="latest:latest").train()
+    fsdp = trained("kept-fsdp", OnDevice, sharding="fsdp", **words)
+    program = four.programs["train"].compiled
+    order = program.input_shardings[0][3]["order"]
+    return {
+        "one": difference(one.params, four.params),
+        "streamed": difference(streamed.params, four.params),
+        "fsdp": difference(fsdp.params, four.params),
+        "resumed": same(again.train_state, four.train_state),
+        "order": str(order.spec),
+        "rows_in_program": "f32[2,6]" in program.as_text() and "f32[8,6]" not in program.as_text(),
+        "report": str(four.report),
+    }
 
 
 def _only(root: Path) -> str:
@@ -255,6 +283,6 @@ def pinned() -> dict[str, Any]:
 
 if __name__ == "__main__":
     set_progress_reporter(None)
-    scenarios = (replicated, without_data, other_steps, terms, resumed, fsdp, pieces, refused, pinned)
+    scenarios = (replicated, resident, without_data, other_steps, terms, resumed, fsdp, pieces, refused, pinned)
     chosen = [s for s in scenarios if len(sys.argv) < 3 or s.__name__ in sys.argv[2:]]
     print("\n" + json.dumps({scenario.__name__: scenario() for scenario in chosen}, default=float))

@@ -74,6 +74,16 @@ def test_the_report_says_how_many_devices_and_that_data_is_streamed_to_them(foun
     assert "resident" not in report
 
 
+def test_data_that_stays_on_four_devices_trains_as_on_one_each_gathering_its_rows(found):
+    run = found["resident"]
+    assert max(run["one"], run["streamed"], run["fsdp"]) < TOLERANCE
+    assert run["resumed"]
+    assert run["order"] in ("P(None, 'data')", "PartitionSpec(None, 'data')")
+    assert run["rows_in_program"]
+    assert "resident, whole on each device" in run["report"]
+    assert "up to 32" in run["report"]
+
+
 @pytest.mark.parametrize("kind", ["accum", "manual"])
 def test_accumulation_and_manual_steps_agree_with_one_device(found, kind):
     assert found["other_steps"][kind] < TOLERANCE
