@@ -23,7 +23,7 @@ def first_batch(name: str, reader: Reader, seed: int) -> Any:
         seed: seed of the run.
 
     Returns:
-        A batch that is nitro's own: the source may refill its arrays.
+        A batch that is nitro's own: the source may refill its arrays, and a view of them would keep them all.
 
     Raises:
         DataError: there is none, or it is no batch.
@@ -45,7 +45,7 @@ def first_batch(name: str, reader: Reader, seed: int) -> Any:
         error.add_note(f"raised while setup drew the first batch of split `{name}`")
         raise
     leading_size(batch, f"split `{name}`, batch 0")
-    return batch if reader.fresh else owned_batch(batch)
+    return owned_batch(batch)
 
 
 def _drawn(reader: Reader, seed: int) -> Any:

@@ -22,13 +22,13 @@ class ResidentArrays:
     """The arrays of a split that stay on the device, and which samples form each batch.
 
     Args:
-        arrays: whole host arrays by field, sample dimension first; read-only.
+        arrays: whole host arrays by field, sample dimension first; read-only. They are the source's own mapping.
         batch_size: samples per batch.
         sizes: number of real samples in each batch; only the last that has any may be below `batch_size`.
         order: epoch and seed of the run to the order of all samples of that epoch.
     """
 
-    arrays: Mapping[str, np.ndarray]
+    arrays: dict[str, np.ndarray]
     batch_size: int
     sizes: tuple[int, ...]
     order: Callable[[int, int], np.ndarray]
@@ -37,6 +37,18 @@ class ResidentArrays:
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
         return sum(array.nbytes for array in self.arrays.values())
+
+    def share(self, name: str, placed: np.ndarray) -> None:
+        """Let a field be what a device that is the host holds, so that the source does not hold it a second time.
+
+        Args:
+            name: the field.
+            placed: the device's memory as an array. One of another dtype is not the field, and an array that lies in a
+                file holds no memory: those stay.
+        """
+        held = self.arrays[name]
+        if placed.dtype == held.dtype and not _lies_in_file(held):
+            self.arrays[name] = placed
 
     def check_values(self, split: str, narrowed: Mapping[str, np.dtype[Any]], *, epoch: int, seed: int) -> None:
         """Refuse arrays with a number that the device would change into another.
@@ -80,3 +92,10 @@ class ResidentArrays:
         table[:total] = order
         table[total:] = order[-1]
         return table.reshape(len(self.sizes), self.batch_size)
+
+
+def _lies_in_file(array: np.ndarray) -> bool:
+    base: Any = array
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    return base is not None
