@@ -53,7 +53,7 @@ class ArrayBatches:
         transform: `transform(batch, rng) -> batch`, called with writable host arrays and a generator of
             its own for each batch; for random augmentation.
         resident: True keeps the arrays on the device and gathers there; False streams batches from
-            the host; None decides by size (at most 256 MiB and no `transform`).
+            the host; None decides by size (at most 256 MiB, no `transform`, no batches of a subclass's own).
 
     Raises:
         DataError: there are no arrays or no samples, lengths differ, an array has no sample dimension
@@ -87,9 +87,22 @@ class ArrayBatches:
                 why="resident arrays are gathered on the device, where a host transform cannot see the batch",
                 fix="leave `resident` out, or do the augmentation in a traced hook",
             )
+        own = self._own_batches()
+        if resident and own:
+            raise DataError(
+                f"`resident=True`, and {type(self).__name__} writes `{own[0]}` itself",
+                where=f"{type(self).__name__}(resident=)",
+                why="resident arrays are gathered on the device, which would not ask it",
+                fix="leave `resident` out, or write a `transform` or a traced hook",
+            )
         self.resident = resident
         self._dist = Dist()
         self.samples = len(next(iter(self.arrays.values())))
+
+    def _own_batches(self) -> list[str]:
+        """What a subclass makes batches by in the place of this class."""
+        names = ("batch_at", "begin_epoch", "fill")
+        return [name for name in names if getattr(type(self), name) is not getattr(ArrayBatches, name)]
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {a.dtype}{list(a.shape)}" for name, a in self.arrays.items())
@@ -201,7 +214,7 @@ class ArrayBatches:
             wrapped: whether the user chose how to prefetch the split, which asks for streaming
                 unless `resident` is True.
         """
-        small = self.transform is None and self.nbytes <= RESIDENT_LIMIT
+        small = self.transform is None and self.nbytes <= RESIDENT_LIMIT and not self._own_batches()
         if not (self.resident or (self.resident is None and small and not wrapped)):
             return None
         sizes = (self.batch_size,) * (len(self) - 1) + (self.last_batch_size,)

@@ -191,3 +191,18 @@ def test_resident_indices_gather_what_the_stream_gathers(n, size, drop, shuffle,
     gathered = [resident.arrays["id"][row][:real].tolist() for row, real in zip(table, resident.sizes, strict=True)]
     assert gathered == epoch_ids(source, 4, seed)
     assert set(table[-1, resident.sizes[-1] :]) <= {table[-1, resident.sizes[-1] - 1]}
+
+
+class Doubled(ArrayBatches):
+    """Makes its batches itself."""
+
+    def batch_at(self, index, plan):
+        return {name: 2 * array for name, array in super().batch_at(index, plan).items()}
+
+
+def test_a_subclass_that_makes_its_own_batches_is_asked_for_them_and_never_kept_on_the_device():
+    rows = {"x": np.ones((8, 1), np.float32)}
+    assert Doubled(rows, 4).resident_arrays() is None
+    assert ArrayBatches(rows, 4).resident_arrays() is not None
+    with pytest.raises(DataError, match="Doubled writes `batch_at` itself"):
+        Doubled(rows, 4, resident=True)
