@@ -21,6 +21,7 @@ with lazy_names(__name__):
     from nitro_cli.data.dist import Dist
     from nitro_cli.data.first_batches import first_of_splits
     from nitro_cli.data.inspection import default_workers, inspect_split
+    from nitro_cli.data.resident import ResidentArrays
     from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
     from nitro_cli.data.split import Split, release_splits
     from nitro_cli.data.stream import BatchStream, StreamItem, WaitEnded

@@ -29,7 +29,14 @@ with lazy_names(__name__):
     from nitro_cli.programs.packed_sums import PackedSums
     from nitro_cli.programs.persistent_cache import setup_cache
     from nitro_cli.programs.readback import Outcome, Pair, ReadbackLayout, quotients
-    from nitro_cli.programs.repeated import MOST_STEPS, StepTrace, build_repeated_step, trace_step
+    from nitro_cli.programs.repeated import (
+        MOST_STEPS,
+        StepTrace,
+        build_repeated_step,
+        build_repeated_sums,
+        loop_obstacle,
+        trace_step,
+    )
     from nitro_cli.programs.step_batches import REAL, BatchWindow
     from nitro_cli.programs.step_plan import StepNames, StepPlan, TrainState, forward
     from nitro_cli.programs.tracing import fresh_trace

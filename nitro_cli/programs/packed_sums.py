@@ -59,6 +59,14 @@ class PackedSums:
             taken[vector] = taken.get(vector, 0) + math.prod(shape)
         return cls(structure, tuple(places))
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How long each vector is, by its dtype."""
+        found: dict[str, int] = {}
+        for place in self.places:
+            found[place.vector] = max(found.get(place.vector, 0), place.first + math.prod(place.shape))
+        return found
+
     def pack(self, values: Any) -> dict[str, jax.Array]:
         """Inside a traced function: the vectors of such values."""
         found: dict[str, list[jax.Array]] = {}

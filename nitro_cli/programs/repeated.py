@@ -1,4 +1,4 @@
-"""Several optimizer steps in one dispatch, over resident data or over a window of batches.
+"""Several optimizer steps in one dispatch, over resident data or over a window of batches; evaluation batches too.
 
 Each call of a compiled program costs the host as much as a small step costs the device. Where the host has nothing to
 hand over between two steps, one program takes as many as it is told: a loop whose count is an argument. The same
@@ -16,13 +16,15 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from nitro_cli.programs.accumulation import has_convolution
 from nitro_cli.programs.array_layout import ArrayLayout
+from nitro_cli.programs.packed_sums import PackedSums
+from nitro_cli.programs.step_batches import batch_of
 from nitro_cli.programs.tracing import fresh_trace
 from nitro_cli.programs.train_step import in_place
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr  # at run time it would load Pallas
 
-__all__ = ["MOST_STEPS", "StepTrace", "build_repeated_step", "trace_step"]
+__all__ = ["MOST_STEPS", "StepTrace", "build_repeated_step", "build_repeated_sums", "loop_obstacle", "trace_step"]
 
 MOST_STEPS = 32
 """Rows of the readback of one call: at 32 the cost of a call is a few microseconds a step."""
@@ -47,10 +49,9 @@ class StepTrace:
 
     def obstacle(self, backend: str) -> str | None:
         """Why steps of this program are dispatched one by one on `backend`; None where they need not be."""
-        if self.jaxpr.effects:
-            return "the step calls back into Python"
-        if backend == "cpu" and has_convolution(self.jaxpr):
-            return "a convolution in a loop is slow on cpu"
+        found = loop_obstacle(self.jaxpr, backend)
+        if found is not None:
+            return found
         leaves = self.out_tree.num_leaves
         if leaves > MOST_LEAVES:
             return f"a loop over a state of {leaves:,} arrays compiles for long"
@@ -61,6 +62,39 @@ class StepTrace:
         return jax.tree.unflatten(
             self.out_tree, jax.core.eval_jaxpr(self.jaxpr.jaxpr, self.jaxpr.consts, *jax.tree.leaves(args))
         )
+
+
+def loop_obstacle(jaxpr: ClosedJaxpr, backend: str) -> str | None:
+    """Why a function is not called in a loop inside a program on `backend`; None where it may be."""
+    if jaxpr.effects:
+        return "the step calls back into Python"
+    if backend == "cpu" and has_convolution(jaxpr):
+        return "a convolution in a loop is slow on cpu"
+    return None
+
+
+def build_repeated_sums(sums: Any, packed: PackedSums) -> Any:
+    """The function to compile: `(params, state, first, count, inputs, device) -> vectors`.
+
+    Args:
+        sums: what `build_sums` gave.
+        packed: how its values lie in vectors.
+
+    The function takes `count` batches, int32[], at most `MOST_STEPS`, from batch `first` on. `inputs` holds what a step
+    over resident data has: `arrays`, `order` and `REAL`. Each vector is `[MOST_STEPS, numbers]`, a row a batch; the
+    other rows are zero.
+    """
+
+    def eval_batches(params: Any, state: Any, first: jax.Array, count: jax.Array, inputs: Any, device: Any) -> Any:
+        def one(index: jax.Array, rows: Any) -> Any:
+            batch = batch_of((), inputs, first, index)
+            found = packed.pack(sums(params, state, batch, device))
+            return {name: jax.lax.dynamic_update_index_in_dim(rows[name], found[name], index, 0) for name in rows}
+
+        start = {name: jnp.zeros((MOST_STEPS, size), name) for name, size in packed.sizes.items()}
+        return jax.lax.fori_loop(0, count, one, start)
+
+    return eval_batches
 
 
 def trace_step(step: Any, args: tuple[Any, ...]) -> StepTrace:

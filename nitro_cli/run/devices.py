@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
+from nitro_cli.data import ResidentArrays
 from nitro_cli.distributed import gather_bytes, host_array, process_count
 from nitro_cli.errors import ConfigError, DataError, nearest
 from nitro_cli.programs import ArrayLayout
@@ -173,6 +174,15 @@ class Placement:
             return dict(fields)
         place = SingleDeviceSharding(self.devices[0]) if self.layout is None else self.layout.window
         return jax.device_put(dict(fields), place)
+
+    def put_resident(self, resident: ResidentArrays, fields: Collection[str]) -> dict[str, jax.Array]:
+        """Copy the arrays of a split to every device; a device that is the host shares them with their source."""
+        placed: dict[str, jax.Array] = {}
+        for name in [name for name in resident.arrays if name in fields]:
+            placed[name] = self.put(resident.arrays[name])
+            if self.on_host:
+                resident.share(name, np.asarray(placed[name]))
+        return placed
 
     def put_each(self, value: np.generic) -> jax.Array:
         """One number of this process beside those of the others: an array of one entry per device."""

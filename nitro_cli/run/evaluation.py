@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from nitro_cli.programs import (
 )
 from nitro_cli.run.compiling import Compiler
 from nitro_cli.run.evaluation_totals import EvaluationTotals, real_rows
+from nitro_cli.run.kept_passes import KeptPasses
 from nitro_cli.run.output_shapes import check_outputs
 from nitro_cli.run.own_evaluation import own_evaluation
 from nitro_cli.run.plan import Plan
@@ -53,6 +54,7 @@ class Evaluator:
         self._compiler = compiler
         self._programs: dict[Any, Program] = {}
         self._sums: dict[Any, tuple[PackedSums, Program] | None] = {}
+        self._kept = KeptPasses(plan, compiler)
         self._routing = plan.hooks.routing
         self._width: int | None = None
         # Setup looked at the outputs already where it had a split to evaluate.
@@ -87,6 +89,9 @@ class Evaluator:
         accumulators = EvaluationTotals(plan, split)
         given = _Given.of(plan, run)
         host_view = run.host_view()
+        kept = self._kept.batches(split, accumulators, *given) if observe is None else None
+        if kept is not None:
+            return self._kept_pass(split, kept, accumulators, run)
         Progress.call("begin", split_name, split.batches, run.position.epoch, plan.experiment.max_epochs)
         results: dict[str, Any] | None = None
         try:
@@ -121,6 +126,19 @@ class Evaluator:
         finally:
             Progress.call("end", results)
         return results if own is None else own
+
+    def _kept_pass(
+        self, split: Split, batches: Iterator[int], accumulators: EvaluationTotals, run: RunState
+    ) -> dict[str, Any]:
+        Progress.call("begin", split.name, split.batches, run.position.epoch, self._plan.experiment.max_epochs)
+        results: dict[str, Any] | None = None
+        try:
+            for count in batches:
+                Progress.units(count)
+            results = accumulators.results(run.host_view())
+        finally:
+            Progress.call("end", results)
+        return results
 
     def try_first_batch(self, split_name: str, run: RunState) -> dict[str, Any] | None:
         """Compile what a pass over a split needs, by taking its first batch through it.

@@ -79,11 +79,7 @@ class Stepper:
         if self.resident:
             resident, fields = plan.splits["train"].resident, plan.hooks.routed.device_fields
             assert resident is not None
-            self.inputs["arrays"] = {}
-            for name in [name for name in resident.arrays if name in fields]:
-                placed = self.inputs["arrays"][name] = plan.placement.put(resident.arrays[name])
-                if plan.placement.on_host:
-                    resident.share(name, np.asarray(placed))
+            self.inputs["arrays"] = plan.placement.put_resident(resident, fields)
 
     def entered(self, state: RunState, epoch: int, batch: int) -> RunState:
         """The state standing before micro-batch `batch` of an epoch; the order of resident data moves to the device."""
