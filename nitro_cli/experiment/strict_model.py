@@ -47,7 +47,7 @@ class StrictModel(BaseModel):
 
 
 def unboxed(cls: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the fields of a class, a 0-d array or numpy scalar as the number it holds.
+    """The values of the fields of a class, a 0-d array or numpy scalar, alone or in a list, as the number it holds.
 
     `derive` returns them as a matter of course.
     """
@@ -57,4 +57,10 @@ def unboxed(cls: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
             info = cls.model_fields.get(name)
             if info is not None and info.annotation in (int, float, bool, int | None, float | None, bool | None):
                 given[name] = value.item()
+        elif type(value) in (list, tuple):
+            given[name] = type(value)(_unboxed(item) for item in value)
     return given
+
+
+def _unboxed(item: Any) -> Any:
+    return item.item() if hasattr(item, "dtype") and getattr(item, "shape", None) == () else item

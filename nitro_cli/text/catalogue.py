@@ -69,8 +69,10 @@ class Catalogue(Generic[_Thing]):
             ConfigError: the id or version cannot be one, or there is one already.
         """
         where = f"@register_{self.noun}({id!r}, version={version!r})"
-        if not isinstance(id, str) or not id.replace("-", "_").isidentifier():
-            raise ConfigError(f"{id!r} is no id for a {self.noun}", where=where, fix="use letters, digits, _ and -")
+        words = id.split(".") if isinstance(id, str) else [""]
+        if not all(word.replace("-", "_").isidentifier() for word in words):
+            fix = "use letters, digits, _ and -, in words with dots between them"
+            raise ConfigError(f"{id!r} is no id for a {self.noun}", where=where, fix=fix)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise ConfigError(f"{version!r} is no version of a {self.noun}", where=where, fix="use 1, 2, ...")
 

@@ -17,6 +17,7 @@ __all__ = ["KINDS", "run"]
 KINDS = {
     "experiments": "",
     "tasks": "nitro_cli.tasks:TASKS",
+    "networks": "nitro_cli.networks:NETWORKS",
     "metrics": "nitro_cli.metrics:METRICS",
     "optimizers": "nitro_cli.optim:OPTIMIZERS",
     "callbacks": "nitro_cli.experiment:CALLBACKS",
