@@ -23,10 +23,9 @@ from nitro_cli import (
     Sum,
     default_no_decay,
 )
+from nitro_cli.data.sets import MNIST_FILES, read_idx
 from nitro_cli.errors import ConfigError
 from nitro_cli.optim import one_cycle
-
-from .idx import read_idx
 
 __all__ = ["CLASSES", "SIDE", "MnistCNN", "MnistImages", "MnistMLP", "apply_dense", "dense"]
 
@@ -44,7 +43,6 @@ def postprocess(outputs):
     scaled = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return {"probabilities": scaled / scaled.sum(axis=-1, keepdims=True)}
 '''
-SHIPPED = Path(__file__).parent / "data" / "mnist"
 
 
 def load_split(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +74,7 @@ class MnistImages(Experiment):
 
     def build_data(self, dist: Dist) -> dict[str, ArrayBatches]:
         """55,000 training images, 5,000 for validation, 10,000 for the test."""
-        folder = self.data_dir or SHIPPED
+        folder = self.data_dir or MNIST_FILES
         if TRAIN_IMAGES % self.batch_size:
             raise ConfigError(
                 f"batch_size = {self.batch_size} does not divide the {TRAIN_IMAGES} training images",

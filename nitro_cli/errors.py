@@ -33,12 +33,14 @@ __all__ = [
     "NonFiniteOutputError",
     "NotFoundError",
     "OptimizerError",
+    "PreprocessingError",
     "PresetError",
     "PresetNotFoundError",
     "ProcessLostError",
     "RoutingError",
     "RunNotFoundError",
     "ScheduleError",
+    "SplitError",
     "StoppedError",
     "StorageError",
     "StreamClosedError",
@@ -201,6 +203,14 @@ class ScheduleError(ConfigError):
 
 class DataError(ConfigError):
     """A split or a batch breaks the contract of data sources."""
+
+
+class SplitError(DataError):
+    """A split cannot be planned, or a saved one does not fit the rows that it is applied to."""
+
+
+class PreprocessingError(DataError):
+    """A table cannot be standardized, or does not fit what was fitted."""
 
 
 class NonFiniteOutputError(DataError):

@@ -34,6 +34,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pandas": ("pandas",),
         "polars": ("polars",),
         "arrow": ("pyarrow",),
+        "sklearn": ("sklearn",),
+        "images": ("PIL",),
         "savedmodel": ("tensorflow",),
         "onnx": ("onnx", "onnxruntime"),
         "tensorboard": ("tensorboardX",),

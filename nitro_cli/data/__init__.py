@@ -24,6 +24,7 @@ with lazy_names(__name__):
     from nitro_cli.data.resident import ResidentArrays
     from nitro_cli.data.sources import BatchSource, EpochSource, IndexedSource
     from nitro_cli.data.split import Split, release_splits
+    from nitro_cli.data.standardizer import Standardizer
     from nitro_cli.data.stream import BatchStream, StreamItem, WaitEnded
     from nitro_cli.data.windows import WindowItem, WindowPlan
     from nitro_cli.data.worker_processes import answer_fork_warnings, ignore_group_signals

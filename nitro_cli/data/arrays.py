@@ -54,11 +54,13 @@ class ArrayBatches:
             its own for each batch; for random augmentation.
         resident: True keeps the arrays on the device and gathers there; False streams batches from
             the host; None decides by size (at most 256 MiB, no `transform`, no batches of a subclass's own).
+        rows: the rows of the arrays that are the samples, in this order, int (n,); None is all. The arrays stay shared,
+            so the splits of one source are views of it, each with a `transform` of its own.
 
     Raises:
         DataError: there are no arrays or no samples, lengths differ, an array has no sample dimension
-            or dtype object, `batch_size` is not a positive whole number, or `resident=True` meets a
-            `transform`.
+            or dtype object, `batch_size` is not a positive whole number, `rows` is no list of rows that there are, or
+            `resident=True` meets a `transform`.
 
     Example:
         >>> source = ArrayBatches({"image": images, "label": labels}, 100, shuffle=True, drop_last=True)
@@ -73,6 +75,7 @@ class ArrayBatches:
         seed: int | None = None,
         transform: Transform | None = None,
         resident: bool | None = None,
+        rows: Any = None,
     ) -> None:
         self.arrays = _checked_arrays(arrays)
         self.batch_size = _checked_batch_size(batch_size)
@@ -97,7 +100,9 @@ class ArrayBatches:
             )
         self.resident = resident
         self._dist = Dist()
-        self.samples = len(next(iter(self.arrays.values())))
+        held = len(next(iter(self.arrays.values())))
+        self.rows = None if rows is None else _checked_rows(rows, held)
+        self.samples = held if self.rows is None else len(self.rows)
 
     def _own_batches(self) -> list[str]:
         """What a subclass makes batches by in the place of this class."""
@@ -130,8 +135,23 @@ class ArrayBatches:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays together."""
-        return sum(array.nbytes for array in self.arrays.values())
+        """Bytes of all samples together."""
+        sizes = sum(array.nbytes for array in self.arrays.values())
+        return sizes if self.rows is None else sizes * self.samples // len(next(iter(self.arrays.values())))
+
+    def selected(self) -> dict[str, np.ndarray]:
+        """The samples as whole arrays by field, read-only: the arrays themselves, or a copy of their `rows`."""
+        return dict(self.arrays) if self.rows is None else {name: a[self.rows] for name, a in self.arrays.items()}
+
+    def first(self, samples: int) -> ArrayBatches:
+        """A source of the first samples alone, otherwise the same."""
+        kept = copy.copy(self)
+        kept.samples = min(self.samples, samples)
+        if self.rows is None:
+            kept.arrays = {name: array[:samples] for name, array in self.arrays.items()}
+        else:
+            kept.rows = self.rows[:samples]
+        return kept
 
     def begin_epoch(self, epoch: int, seed: int | None = None) -> ArrayPlan:
         """Return the plan of an epoch.
@@ -142,13 +162,14 @@ class ArrayBatches:
         """
         seed = self._seed(seed)
         order = epoch_order(self.samples, seed=seed, epoch=epoch, shuffle=True) if self.shuffle else None
-        buffers = {} if order is None else {name: self._buffers(array) for name, array in self.arrays.items()}
+        gathers = order is not None or self.rows is not None
+        buffers = {name: self._buffers(array) for name, array in self.arrays.items()} if gathers else {}
         return ArrayPlan(seed, epoch, order, buffers)
 
     def batch_at(self, index: int, plan: ArrayPlan) -> Mapping[str, np.ndarray]:
         """Return batch `index` (from 0) of the epoch that `plan` describes.
 
-        Without `shuffle` and `transform` the arrays are read-only views.
+        Without `shuffle`, `rows` and `transform` the arrays are read-only views.
 
         Raises:
             DataError: the index is outside of the epoch.
@@ -163,13 +184,14 @@ class ArrayBatches:
             own = self._dist.range(self.batch_size)
             rows = slice(begin + own.start, begin + own.stop)
         batch: dict[str, np.ndarray]
-        if plan.order is None:
-            batch = {name: array[rows] for name, array in self.arrays.items()}
+        picked = self._picked(plan, rows)
+        if isinstance(picked, slice):
+            batch = {name: array[picked] for name, array in self.arrays.items()}
         else:
-            batch = _gather(self.arrays, plan.order[rows], plan.buffers, full=len(self._dist.range(self.batch_size)))
+            batch = _gather(self.arrays, picked, plan.buffers, full=len(self._dist.range(self.batch_size)))
         if self.transform is None:
             return batch
-        if plan.order is None:
+        if isinstance(picked, slice):
             batch = {name: array.copy() for name, array in batch.items()}
         return self.transform(batch, batch_rng(seed=plan.seed, epoch=plan.epoch, index=index))
 
@@ -185,6 +207,7 @@ class ArrayBatches:
         own, begin = self._dist.range(self.batch_size), index * self.batch_size
         span = np.arange(begin, begin + count * self.batch_size) if plan.order is None else plan.order[begin:]
         rows = span[: count * self.batch_size].reshape(count, self.batch_size)[:, own.start : own.stop].reshape(-1)
+        rows = rows if self.rows is None else self.rows[rows]
         for name, target in out.items():
             array = self.arrays[name]
             array.take(rows, axis=0, out=target[:count].reshape(len(rows), *array.shape[1:]), mode="clip")
@@ -218,7 +241,15 @@ class ArrayBatches:
         if not (self.resident or (self.resident is None and small and not wrapped)):
             return None
         sizes = (self.batch_size,) * (len(self) - 1) + (self.last_batch_size,)
-        return ResidentArrays(self.arrays, min(self.batch_size, self.samples), sizes, self._order)
+        # Its own mapping where it can be, so that a device that is the host shares the arrays.
+        arrays = self.arrays if self.rows is None else self.selected()
+        return ResidentArrays(arrays, min(self.batch_size, self.samples), sizes, self._order)
+
+    def _picked(self, plan: ArrayPlan, samples: slice) -> slice | np.ndarray:
+        """The rows of the arrays that samples of an epoch are."""
+        if plan.order is None:
+            return samples if self.rows is None else self.rows[samples]
+        return plan.order[samples] if self.rows is None else self.rows[plan.order[samples]]
 
     def _buffers(self, array: np.ndarray) -> BatchBuffers:
         return BatchBuffers((len(self._dist.range(self.batch_size)), *array.shape[1:]), array.dtype)
@@ -250,6 +281,22 @@ def _checked_batch_size(batch_size: Any) -> int:
             f"`batch_size` is {batch_size!r}", where="ArrayBatches(batch_size=)", fix="give a whole number, 1 or more"
         )
     return int(batch_size)
+
+
+def _checked_rows(rows: Any, held: int) -> np.ndarray:
+    given = np.asarray(rows)
+    problem = None
+    if given.shape == (0,):
+        problem = "`rows` names no row"
+    elif given.ndim != 1 or given.dtype.kind not in "iu":
+        problem = f"`rows` is {given.dtype}{list(given.shape)}"
+    elif given.min() < 0 or given.max() >= held:
+        problem = f"`rows` has {given.min() if given.min() < 0 else given.max()}, and the arrays have {held} rows"
+    if problem is not None:
+        raise DataError(problem, where="ArrayBatches(rows=)", fix="give the row numbers of the samples, int (n,)")
+    own = given.astype(np.int64)
+    own.flags.writeable = False
+    return own
 
 
 def _checked_seed(seed: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -25,11 +24,7 @@ def first_batches(name: str, source: Any, count: int) -> Any:
     if isinstance(source, Prefetch | NoPrefetch):
         return dataclasses.replace(source, source=first_batches(name, source.source, count))
     if isinstance(source, ArrayBatches):
-        kept = copy.copy(source)
-        rows = count * source.batch_size
-        kept.arrays = {field: array[:rows] for field, array in source.arrays.items()}
-        kept.samples = min(source.samples, rows)
-        return kept
+        return source.first(count * source.batch_size)
     if isinstance(source, list | tuple):
         return source[:count]
     adapted = adapt(name, source)

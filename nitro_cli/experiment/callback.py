@@ -35,6 +35,7 @@ class Callback(Part):
 
     catalogue: ClassVar[Catalogue[Any] | None] = CALLBACKS
     unmarked: ClassVar[FieldKind] = FieldKind.HOST
+    on_host: ClassVar[bool] = True
 
     everywhere: ClassVar[bool] = False
     """Whether every process of several calls it, not the main one alone; `run.set_device` needs it."""

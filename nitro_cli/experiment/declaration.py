@@ -81,9 +81,9 @@ def _holds_part(annotation: Any) -> bool:
 
 
 def _kind_of_parts(annotation: Any) -> FieldKind:
-    """The kind of a field that holds parts: that of their unmarked fields."""
+    """The kind of a field that holds parts: Host where no program depends on them."""
     if isinstance(annotation, type) and get_origin(annotation) is None:
-        return annotation.unmarked if issubclass(annotation, Part) else FieldKind.HOST
+        return FieldKind.GRAPHCONST if issubclass(annotation, Part) and not annotation.on_host else FieldKind.HOST
     found = [_kind_of_parts(argument) for argument in get_args(annotation)]
     return FieldKind.GRAPHCONST if FieldKind.GRAPHCONST in found else FieldKind.HOST
 

@@ -89,7 +89,10 @@ class Part(StrictModel):
     """Whether it takes names beside those of its fields, as an optimizer takes the options of its factory."""
 
     unmarked: ClassVar[FieldKind] = FieldKind.GRAPHCONST
-    """What an unmarked field is. Of a family of Host parts no program depends, and such a part supplies no hooks."""
+    """What an unmarked field is."""
+
+    on_host: ClassVar[bool] = False
+    """Whether no program depends on parts of this family, which then supply no hooks."""
 
     __nitro_part_kinds__: ClassVar[dict[str, FieldKind]] = {}
 
@@ -126,6 +129,10 @@ class Part(StrictModel):
         Raises:
             ConfigError: a written value disagrees; it names both.
         """
+        return {}
+
+    def notes(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the setup report says of it, by name; argument as of `declares`."""
         return {}
 
     def identity(self) -> dict[str, Any]:

@@ -90,6 +90,8 @@ def with_filled_parts(
             why="each changes what another goes by",
             fix="write one of them",
         )
+    noted = {path: part.notes(sources) for path, part in parts.items()}
+    report.add("parts", [{"part": path, **notes} for path, notes in noted.items() if notes])
     settings = _with(settings, {name: field_value(e, name) for name in filled})
     rows = [{"field": name, "derived": (text := described(value)), "used": text} for name, value in filled.items()]
     if rows:

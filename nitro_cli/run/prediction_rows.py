@@ -110,7 +110,7 @@ class SplitRows:
             warn(f"the ids are positions in the order that {split} gave, which its source shuffles")
         self.split: str | None = split
         digested = arrays is not None and arrays.nbytes <= _LARGEST_DIGESTED
-        self.data = data_identity(arrays.arrays) if arrays is not None and digested else None
+        self.data = data_identity(arrays.selected()) if arrays is not None and digested else None
 
     def rows(self) -> Iterator[RowsRead]:
         """The rows in the order of an evaluation pass."""

@@ -68,7 +68,7 @@ class Catalogue(Generic[_Thing]):
         Raises:
             ConfigError: the id or version cannot be one, or there is one already.
         """
-        where = f"@register_{self.noun}({id!r}, version={version!r})"
+        where = f"@register_{self.noun.split()[0]}({id!r}, version={version!r})"
         words = id.split(".") if isinstance(id, str) else [""]
         if not all(word.replace("-", "_").isidentifier() for word in words):
             fix = "use letters, digits, _ and -, in words with dots between them"
@@ -176,7 +176,7 @@ class Catalogue(Generic[_Thing]):
             where=f"{self.key} = {id!r}",
             why=there or (f"there are: {', '.join(names)}" if names else f"no {self.noun} is registered or installed"),
             nearest=[] if of_id else nearest(id, names),
-            fix=f"nitro list {self.noun}s shows what there is",
+            fix=f"nitro list {self.group.rpartition('.')[2]} shows what there is",
         )
 
 

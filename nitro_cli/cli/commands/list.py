@@ -16,6 +16,9 @@ __all__ = ["KINDS", "run"]
 
 KINDS = {
     "experiments": "",
+    "data": "nitro_cli.data.sets:DATA_SETS",
+    "splits": "nitro_cli.data.splits:SPLITS",
+    "augments": "nitro_cli.data.sets:AUGMENTS",
     "tasks": "nitro_cli.tasks:TASKS",
     "networks": "nitro_cli.networks:NETWORKS",
     "metrics": "nitro_cli.metrics:METRICS",

@@ -40,7 +40,7 @@ def read_idx(path: Path) -> np.ndarray:
         raise NotFoundError(
             f"the data file {path.name} is missing",
             where=str(path.parent),
-            fix="point data_dir at the four MNIST files",
+            fix="name the folder that holds the four MNIST files",
         ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise IntegrityError(f"{path.name} is damaged", where=str(path), why=str(error)) from error
