@@ -13,7 +13,7 @@ from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.dist import Dist
 from nitro_cli.data.sets.augment import Augment
 from nitro_cli.data.sets.built_set import BuiltSet
-from nitro_cli.data.sets.preparation import Normalize, check_preparation, prepared
+from nitro_cli.data.sets.preparation import Normalize, check_preparation, prepared_fields
 from nitro_cli.data.splits import SplitPlan, StratifiedSplit
 from nitro_cli.data.standardizer import Standardizer
 from nitro_cli.errors import ConfigError
@@ -139,7 +139,7 @@ class DataSet(Part):
             The fields that change.
         """
         statistics = (self.mean, self.scale) if self.standardize else (None, None)
-        return prepared(inputs, self.augment if train else (), key, self.normalize, *statistics)
+        return prepared_fields(inputs, self.augment if train else (), key, self.normalize, *statistics)
 
     def hooks(self) -> Mapping[str, Hook]:
         """What follows from the set."""

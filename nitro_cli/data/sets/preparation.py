@@ -12,7 +12,7 @@ from nitro_cli.data.sets.augment import Augment
 from nitro_cli.errors import ConfigError
 from nitro_cli.experiment import RowSpec
 
-__all__ = ["Normalize", "check_preparation", "prepared"]
+__all__ = ["Normalize", "check_preparation", "prepared_fields"]
 
 
 def _usable(value: tuple[tuple[float, ...], tuple[float, ...]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -31,7 +31,7 @@ Normalize = Annotated[tuple[tuple[float, ...], tuple[float, ...]], AfterValidato
 """Mean and deviation of each channel, or one of each for all."""
 
 
-def prepared(
+def prepared_fields(
     inputs: Mapping[str, Any],
     augment: Sequence[Augment],
     key: Any,
