@@ -12,3 +12,5 @@ with lazy_names(__name__):
     from .layers import ACTIVATIONS, Activation, tap
     from .mlp import MLP
     from .network import NETWORKS, Network, register_network
+    from .transformer import Transformer
+    from .vit import ViT

@@ -16,13 +16,17 @@ __all__ = ["NETWORKS", "Network", "register_network"]
 NETWORKS: Catalogue[type[Network]] = Catalogue(
     "network",
     "nitro.networks",
-    shipped={"mlp": "nitro_cli.networks.mlp:MLP"},
+    shipped={
+        "mlp": "nitro_cli.networks.mlp:MLP",
+        "transformer": "nitro_cli.networks.transformer:Transformer",
+        "vit": "nitro_cli.networks.vit:ViT",
+    },
 )
 """The networks by (id, version): nitro's own, those of `register_network`, and those of the entry points
 `nitro.networks`."""
 
-_SPEC = re.compile(r"([a-z]\w*)\[\s*(\d+(?:\s*,\s*\d+)*)?\s*\]")
 _DEFAULT_INPUTS = ("x",)
+_SPEC = re.compile(r"([a-z]\w*)\[\s*(\d+(?:\s*,\s*\d+)*)?\s*\]")
 
 
 class Network(Part):
@@ -82,7 +86,7 @@ class Network(Part):
 
     def hooks(self) -> Mapping[str, Hook]:
         """What follows from it."""
-        fields = {name: BatchField((name,)) for name in self.inputs or _DEFAULT_INPUTS}
+        fields = {name: BatchField((name,)) for name in self._inputs}
         fields |= {name: BatchField((name,), required=False) for name in self.optional_inputs}
         return {"build_model": Hook(self._build_model), "forward": Hook(self._forward, fields)}
 
@@ -101,7 +105,7 @@ class Network(Part):
         return outputs
 
     def _build_model(self, rng: Any) -> Any:
-        if self.shapes is None or any(name not in self.shapes for name in self.inputs or _DEFAULT_INPUTS):
+        if self.shapes is None or any(name not in self.shapes for name in self._inputs):
             raise ConfigError(
                 f"the shapes of the inputs of {self.label} are not known",
                 where=self._place("shapes"),
@@ -111,7 +115,7 @@ class Network(Part):
         return self.build(rng, {name: _spec(text) for name, text in self.shapes.items()}, self.outputs)
 
     def _forward(self, model: Any, params: Any, state: Any, **fields: Any) -> Any:
-        inputs = [fields.pop(name) for name in self.inputs or _DEFAULT_INPUTS]
+        inputs = [fields.pop(name) for name in self._inputs]
         return model(params, state, *inputs, **fields, **self._rates())
 
     def _rates(self) -> dict[str, Any]:
@@ -119,6 +123,10 @@ class Network(Part):
         kinds = type(self).__nitro_part_kinds__
         held = {name: getattr(self, name) for name, kind in kinds.items() if kind is FieldKind.DEVICE}
         return {name: value for name, value in held.items() if value is not None}
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        return self.inputs or _DEFAULT_INPUTS
 
     def _place(self, field: str) -> str:
         return f"network.{field}"
