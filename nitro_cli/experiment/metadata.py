@@ -6,10 +6,10 @@ import reprlib
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Any, get_args, get_origin
+from dataclasses import dataclass, field, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, is_typeddict
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from nitro_cli.errors import ConfigError
@@ -131,6 +131,9 @@ def _defaults(cls: type[Experiment]) -> dict[str, Any]:
 
 def _adapter(info: FieldInfo) -> TypeAdapter[Any]:
     annotation: Any = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+    of = info.annotation
+    if isinstance(of, type) and (issubclass(of, BaseModel) or is_dataclass(of) or is_typeddict(of)):
+        return TypeAdapter(annotation)  # it says itself what it allows
     return TypeAdapter(annotation, config={"arbitrary_types_allowed": True})
 
 

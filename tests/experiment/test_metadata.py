@@ -18,6 +18,7 @@ from nitro_cli.experiment import (
     Experiment,
     FieldKind,
     GraphConst,
+    Part,
     config_metadata,
     type_text,
 )
@@ -134,3 +135,18 @@ def test_two_classes_of_one_name_in_a_file_are_told_apart_by_their_line():
 )
 def test_types_are_written_as_one_writes_them(annotation, text):
     assert type_text(annotation) == text
+
+
+def test_the_default_of_a_part_is_known_beside_a_field_without_one():
+    class Held(Part):
+        size: int = 3
+
+    class Needs(Experiment):
+        rows: int
+        part: Held = Held(size=4)
+        early: EarlyStopping = EarlyStopping(patience=2)
+
+    found = config_metadata(Needs)
+    assert found["part"].default == Held(size=4)
+    assert found["early"].default == EarlyStopping(patience=2)
+    assert found["rows"].default is NO_DEFAULT

@@ -75,10 +75,10 @@ class DataSet(Part):
     standardize: GraphConst[bool] = False
     """Whether columns are brought to mean 0 and deviation 1, by the rows of train alone."""
 
-    mean: Device[np.ndarray | None] = None
+    mean: Device[tuple[float, ...] | None] = None
     """What `standardize` subtracts, per column. Filled in from the rows of train; what is written is used."""
 
-    scale: Device[np.ndarray | None] = None
+    scale: Device[tuple[float, ...] | None] = None
     """What `standardize` divides by, per column. Filled in from the rows of train; what is written is used."""
 
     @abstractmethod
@@ -119,7 +119,8 @@ class DataSet(Part):
             if not isinstance(train, ArrayBatches) or not declared.inputs:
                 return found
             fitted = Standardizer.fit(train.arrays[declared.inputs[0]], rows=train.rows).arrays()
-            found |= {name: value for name, value in fitted.items() if getattr(self, name) is None}
+            # As plain numbers, which a configuration can hold.
+            found |= {name: tuple(map(float, fitted[name])) for name in fitted if getattr(self, name) is None}
         return found
 
     def notes(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
