@@ -36,6 +36,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "arrow": ("pyarrow",),
         "sklearn": ("sklearn",),
         "images": ("PIL",),
+        "text": ("tokenizers",),
         "savedmodel": ("tensorflow",),
         "onnx": ("onnx", "onnxruntime"),
         "tensorboard": ("tensorboardX",),

@@ -84,6 +84,17 @@ COMMANDS: dict[str, CommandEntry] = {
             "run": _sub("Run a bundle on an .npz.", "run"),
         },
     ),
+    "tokenizer": CommandEntry(
+        "Train, look into and try tokenizers.",
+        SECTIONS[3],
+        "tokenizer",
+        group={
+            "train": _sub("Train a tokenizer on text files.", "train"),
+            "info": _sub("Ids, specials and digest of a tokenizer.", "info"),
+            "encode": _sub("The ids of a text.", "encode"),
+            "decode": _sub("The text of ids.", "decode"),
+        },
+    ),
     "smoke": CommandEntry("One tiny run of experiments and presets, end to end.", SECTIONS[4], "smoke"),
     "devices": CommandEntry("The devices JAX sees.", SECTIONS[4], "devices"),
     "cache": CommandEntry(

@@ -18,6 +18,7 @@ KINDS = {
     "experiments": "",
     "data": "nitro_cli.data.sets:DATA_SETS",
     "splits": "nitro_cli.data.splits:SPLITS",
+    "tokenizers": "nitro_cli.data.language:TOKENIZERS",
     "augments": "nitro_cli.data.sets:AUGMENTS",
     "tasks": "nitro_cli.tasks:TASKS",
     "networks": "nitro_cli.networks:NETWORKS",
