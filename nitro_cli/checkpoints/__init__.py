@@ -43,7 +43,7 @@ with lazy_names(__name__):
     from nitro_cli.checkpoints.references import AverageRef, CheckpointRef
     from nitro_cli.checkpoints.retention import Retention
     from nitro_cli.checkpoints.retention_checks import check_averaged, check_retention
-    from nitro_cli.checkpoints.run_file import read_run_file
+    from nitro_cli.checkpoints.run_file import read_run_file, write_kept_files
     from nitro_cli.checkpoints.shared_record import PartWriter, WrittenPart
     from nitro_cli.checkpoints.source_names import named_pair, placed_pair
     from nitro_cli.checkpoints.sources import resolve_resume, resolve_source

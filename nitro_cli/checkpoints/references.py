@@ -39,6 +39,11 @@ class CheckpointRef:
     step: int
     score: float | None
 
+    @property
+    def run_path(self) -> Path | None:
+        """The directory of its run; None for a record outside of any."""
+        return None if self.root is None or self.run is None else self.root / self.run
+
     @classmethod
     def of_entry(
         cls, root: Path, entry: ManifestEntry, request: Literal["latest", "best", "path"], manifest: Manifest

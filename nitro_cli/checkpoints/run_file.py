@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from nitro_cli.text import IrregularFileError, parse_json, read_regular, write_a
 from .json_text import decode_value, encode_value
 from .transient import storage_error, with_retry
 
-__all__ = ["RUN_FILE", "read_run_file", "write_run_file"]
+__all__ = ["RUN_FILE", "read_run_file", "write_kept_files", "write_run_file"]
 
 RUN_FILE = "run.json"
 _MOST_BYTES = 1 << 26
@@ -52,3 +53,21 @@ def write_run_file(file: Path, document: Mapping[str, Any], *, sleep: Callable[[
         with_retry(lambda: write_atomically(file, content), f"writing {file}", sleep=sleep)
     except OSError as error:
         raise storage_error(error, "the run's description could not be written", file) from error
+
+
+def write_kept_files(run: Path, files: Mapping[str, bytes]) -> None:
+    """Write files that a run keeps into its directory, each whole.
+
+    Args:
+        run: the directory.
+        files: content by name.
+
+    Raises:
+        StorageError: one cannot be written.
+    """
+    for name, content in files.items():
+        write = partial(write_atomically, run / name, content)
+        try:
+            with_retry(write, f"writing {run / name}")
+        except OSError as error:
+            raise storage_error(error, f"{name} could not be written", run / name) from error

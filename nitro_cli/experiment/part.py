@@ -94,6 +94,9 @@ class Part(StrictModel):
     on_host: ClassVar[bool] = False
     """Whether no program depends on parts of this family, which then supply no hooks."""
 
+    kept_by: ClassVar[tuple[str, ...]] = ()
+    """Its fields that the files of `kept_files` follow from: a run does not go on with others."""
+
     __nitro_part_kinds__: ClassVar[dict[str, FieldKind]] = {}
 
     def __init__(self, /, **values: Any) -> None:
@@ -130,6 +133,19 @@ class Part(StrictModel):
             ConfigError: a written value disagrees; it names both.
         """
         return {}
+
+    def kept_files(self, data: Mapping[str, Any]) -> Mapping[str, bytes]:
+        """Files that a run keeps in its directory, by name, because what they hold must not be made again, such as a
+        trained tokenizer; argument as of `declares`."""
+        return {}
+
+    def with_kept(self, files: Mapping[str, bytes]) -> Self:
+        """The part as it goes on with what a run kept, for `build_data`.
+
+        Args:
+            files: by name, checked.
+        """
+        return self
 
     def notes(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the setup report says of it, by name; argument as of `declares`."""

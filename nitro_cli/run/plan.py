@@ -37,6 +37,7 @@ class Settings:
         monitor: the metric the run is judged by, or None.
         seed: of the run; of a resume that of its record.
         derived: all that `derive` returned, also where a person's value is used in its place.
+        kept: files that the run keeps in its directory, by name.
     """
 
     given: Resolved
@@ -47,6 +48,7 @@ class Settings:
     monitor: Criterion | None
     seed: int
     derived: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def experiment(self) -> Experiment:

@@ -26,6 +26,7 @@ from nitro_cli.checkpoints import (
     RunStore,
     best_entry,
     record_bytes,
+    write_kept_files,
 )
 from nitro_cli.distributed import (
     FollowedStore,
@@ -47,6 +48,7 @@ from nitro_cli.run.description import (
     recorded_parameters,
     versions,
 )
+from nitro_cli.run.kept_files import kept_digests
 from nitro_cli.run.line_files import HISTORY, LOG, cut_lines, line_lengths
 from nitro_cli.run.plan import Plan
 from nitro_cli.run.run_place import RunPlace
@@ -107,6 +109,8 @@ class Recorder:
             reattach_logger(logger, meta.logger.type, meta.logger.state)
         # Every record carries it, so that a copied checkpoint says what it is of.
         self._config = exported_config(plan.settings.recorded)
+        if not place.continued:
+            write_kept_files(store.path, plan.settings.kept)
         if place.resumed is None or not place.continued:
             self._write_configuration()
         store.check_disk(record_bytes(record_leaves(state.train, plan.settings.derived)), e.max_epochs)
@@ -178,6 +182,8 @@ class Recorder:
             "programs": {name: program_facts(program) for name, program in self._compiler.programs.items()},
             "stop_cause": stop_cause,
         }
+        if settings.kept:
+            document["kept"] = kept_digests(settings.kept)
         self.store.write_info(document)
 
     def save(

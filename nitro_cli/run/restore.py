@@ -51,6 +51,7 @@ class Source:
         ref: where the record stands in its run, for a resume.
         run: with a checkpointer of one's own, the run whose latest record it is.
         derived: what `derive` returned where the weights were trained; None where that is not known.
+        run_path: the directory of the run, which holds what it keeps; None where there is none.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class Source:
     run: str | None = None
     derived: Mapping[str, Any] | None = None
     averaged_from: AveragedFrom | None = None
+    run_path: Path | None = None
 
     @property
     def resumed(self) -> ResumeMeta | None:
@@ -169,15 +171,16 @@ def _resumed(spec: Any, root: Path, selection: Criterion | None) -> Source | Non
         # Whoever trains the run rotates its checkpoints away while they are read.
         raise run_in_use(ref.root / ref.run) from error
     record = replace(record, meta=checkpoints.resume_meta(record.meta, used.path))
-    return Source("resume", record, str(used.path), used.path, used)
+    return Source("resume", record, str(used.path), used.path, used, run_path=used.run_path)
 
 
 def _weights_of(found: CheckpointRef | AverageRef, load_ema: bool) -> Source:
     if isinstance(found, AverageRef):
         record = checkpoints.average(found, ema=load_ema)
-        return Source("weights", record, str(found), derived=_derived(record), averaged_from=record.meta.averaged_from)
+        words: dict[str, Any] = {"averaged_from": record.meta.averaged_from, "run_path": found.root / found.run}
+        return Source("weights", record, str(found), derived=_derived(record), **words)
     record, used, _ = checkpoints.load_with_fallback(found)
-    return Source("weights", record, str(used.path), used.path, used, derived=_derived(record))
+    return Source("weights", record, str(used.path), used.path, used, derived=_derived(record), run_path=used.run_path)
 
 
 def _derived(record: CheckpointRecord) -> dict[str, Any] | None:

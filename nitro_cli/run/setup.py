@@ -36,6 +36,7 @@ from nitro_cli.run.device_fields import DeviceFields
 from nitro_cli.run.devices import Placement
 from nitro_cli.run.initial_state import initial_train_state
 from nitro_cli.run.judged_metrics import check_judged_metrics
+from nitro_cli.run.kept_files import with_kept_files, with_made_files
 from nitro_cli.run.model_plan import BuiltModel, build_model, place_device_fields
 from nitro_cli.run.optim_plan import bind_schedules, build_optimizer, horizon
 from nitro_cli.run.output_shapes import check_evaluated_outputs
@@ -74,9 +75,11 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     _seed_host(settings.seed)
     serving = isinstance(start.data, Mapping) and not start.data
     settings = with_restored_parts(settings, source, serving=serving)
+    settings = with_kept_files(settings, source)
     with Progress.phase("building data"):
         dist = WatchedDist(jax.process_index(), process_count())
         sources = build_sources(settings, start.data, dist)
+    settings = with_made_files(settings, sources)
     settings = with_derived(settings, sources, source, serving=serving, report=report)
     placement = Placement.choose(settings.experiment.n_devs, settings.experiment.sharding)
     with Progress.phase("looking at the data"):

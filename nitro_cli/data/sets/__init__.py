@@ -14,3 +14,4 @@ with lazy_names(__name__):
     from .idx import read_idx
     from .mnist import MNIST_FILES, Mnist
     from .sklearn_set import Sklearn
+    from .text_set import KEPT_TOKENIZER, TEXT_BYTES, UNCOUNTED, Text

@@ -24,6 +24,7 @@ class BuiltSet(dict[str, Any]):
         declared: what the set tells the other parts.
         content: the digest of the whole content, before any limit.
         told: what the setup report says of it beside, by name.
+        kept: files that a run keeps, by name.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class BuiltSet(dict[str, Any]):
         self.declared = declared
         self.content = content
         self.told = dict(told or {})
+        self.kept: dict[str, bytes] = {}
 
 
 def content_of_arrays(arrays: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ DATA_SETS: Catalogue[type[DataSet]] = Catalogue(
         "arrays": "nitro_cli.data.sets.arrays_set:Arrays",
         "mnist": "nitro_cli.data.sets.mnist:Mnist",
         "sklearn": "nitro_cli.data.sets.sklearn_set:Sklearn",
+        "text": "nitro_cli.data.sets.text_set:Text",
     },
 )
 """The data sets by (id, version): nitro's own, those of `register_data`, and those of the entry points `nitro.data`."""
@@ -126,6 +127,10 @@ class DataSet(Part):
     def notes(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rows by split, and what else was found; argument as of `Part`."""
         return data.told if isinstance(data, BuiltSet) else {}
+
+    def kept_files(self, data: Mapping[str, Any]) -> Mapping[str, bytes]:
+        """What a run keeps of it; argument as of `Part`."""
+        return data.kept if isinstance(data, BuiltSet) else {}
 
     def prepare(self, inputs: Mapping[str, Any], train: bool, key: Any) -> Mapping[str, Any]:
         """The way from a batch to what `forward` takes, traced: bytes to 0..1, `augment` in training, `normalize`,
