@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from nitro_cli.errors import HookError
 from nitro_cli.experiment import Term
-from nitro_cli.metrics import RESERVED, Mean, check_scalar
+from nitro_cli.metrics import RESERVED, Mean, Sum, check_scalar
 from nitro_cli.programs.models.adapted import PyTree
 from nitro_cli.programs.readback import LossParts, Pair
 from nitro_cli.text import path_text
@@ -167,7 +167,7 @@ def split_metrics(
     """What a traced `train_metrics` returned: plain numbers, and totals with what they are divided by.
 
     Args:
-        returned: a mapping of names to scalars or to `Mean(total, count)`, which may be nested.
+        returned: a mapping of names to scalars, to `Mean(total, count)` or to `Sum(total)`, which may be nested.
         taken: names the step's line has already.
 
     Raises:
@@ -180,6 +180,8 @@ def split_metrics(
         if isinstance(value, Mean):
             total = real_scalar(value.total, f"the total of {what}", "add it up over the batch: jnp.sum(...)")
             sums[name] = total, real_scalar(value.count, f"the count of {what}", "give one count")
+        elif isinstance(value, Sum):
+            sums[name] = real_scalar(value.value, what, "add it up over the batch: jnp.sum(...)"), None
         else:
             means[name] = real_scalar(value, what, "reduce it: jnp.mean(...), or Mean(total, count)")
     return means, sums

@@ -94,6 +94,11 @@ class Components:
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
 
+    def epoch_row(self, sums: Mapping[str, float]) -> dict[str, Any]:
+        """What those of them that say something of an epoch add to its row."""
+        tellers = [component for component in self._held.values() if hasattr(component, "epoch_row")]
+        return {name: value for teller in tellers for name, value in teller.epoch_row(sums).items()}
+
     def recorded(self, *, leaving: str) -> tuple[dict[str, RecordedComponent], dict[str, np.ndarray]]:
         """Their states as a record keeps them: JSON values, and the arrays by the path of a leaf.
 

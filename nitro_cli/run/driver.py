@@ -233,6 +233,7 @@ class Driver:
         trained = {"train_loss": totals.mean_loss, **totals.row()}
         if totals.skipped or totals.terms or self._plan.experiment.check_divergence == "skip":
             trained["skipped"] = totals.skipped
+        trained |= self.state.rules.epoch_row({name: over for name, (over, _) in totals.metrics.items()})
         clash = next((name for name in trained if name in metrics), None)
         if clash is not None:
             raise MetricError(

@@ -120,6 +120,14 @@ class Rules:
         """The scale of every plateau, to log per epoch."""
         return self.hyper.plateau_scales()
 
+    def epoch_row(self, sums: Mapping[str, float]) -> dict[str, Any]:
+        """What components that have an `epoch_row(sums)` add to the row of an epoch that has ended.
+
+        Args:
+            sums: of its train metrics, over the steps that were taken.
+        """
+        return self._components.epoch_row(sums)
+
     def state(self) -> dict[str, Any]:
         """The counters of the stop rule and the plateaus, for the record."""
         ask = getattr(self._stop_rule, "state", None)

@@ -10,6 +10,7 @@ from nitro_cli.lazy_names import lazy_names
 with lazy_names(__name__):
     from .accumulator import TaskAccumulator
     from .categorical import Categorical
+    from .causal_lm import CausalLM
     from .multilabel import Multilabel
     from .regression import Regression
     from .supervised import TARGETS, SupervisedTask

@@ -14,6 +14,7 @@ TASKS: Catalogue[type[Task]] = Catalogue(
     "nitro.tasks",
     shipped={
         "categorical": "nitro_cli.tasks.categorical:Categorical",
+        "causal_lm": "nitro_cli.tasks.causal_lm:CausalLM",
         "multilabel": "nitro_cli.tasks.multilabel:Multilabel",
         "regression": "nitro_cli.tasks.regression:Regression",
     },
