@@ -8,6 +8,7 @@ from __future__ import annotations
 from nitro_cli.lazy_names import lazy_names
 
 with lazy_names(__name__):
+    from .conv import Conv
     from .hidden import HiddenLayers, LayerStack
     from .layers import ACTIVATIONS, Activation, tap
     from .mlp import MLP

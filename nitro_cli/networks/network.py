@@ -17,6 +17,7 @@ NETWORKS: Catalogue[type[Network]] = Catalogue(
     "network",
     "nitro.networks",
     shipped={
+        "conv": "nitro_cli.networks.conv:Conv",
         "mlp": "nitro_cli.networks.mlp:MLP",
         "transformer": "nitro_cli.networks.transformer:Transformer",
         "vit": "nitro_cli.networks.vit:ViT",

@@ -115,3 +115,12 @@ def test_every_preset_trains_evaluates_exports_and_reloads(kind: type, name: str
     again = Nitro(preset(kind, name), weights=f"{tmp_path / 'runs'}:latest:latest")
     assert again.evaluate("test") == before
     load_bundle(again.export("bundle"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "least"), [("digits_conv", 0.98), ("mnist_conv", 0.99)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_convolutional_presets_are_as_good_as_they_say(name: str, least: float, seed: int, tmp_path: Path) -> None:
+    nitro = Nitro(preset(Classify, name), seed=seed, run_dir=tmp_path).train()
+    best = Nitro(preset(Classify, name), weights=f"{tmp_path}:latest:best")
+    assert best.evaluate("test")["accuracy"] >= least, nitro.history
