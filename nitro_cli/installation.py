@@ -35,7 +35,6 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "polars": ("polars",),
         "arrow": ("pyarrow",),
         "sklearn": ("sklearn",),
-        "images": ("PIL",),
         "text": ("tokenizers",),
         "savedmodel": ("tensorflow",),
         "onnx": ("onnx", "onnxruntime"),

@@ -93,8 +93,8 @@ class Conv(LayerStack):
                 raise ConfigError(
                     f"nothing is left of an image of {sides[0]} x {sides[1]} behind block conv/{number}",
                     where="network",
-                    why=f"kernel {self.kernel}, stride {self.stride}, padding {self.padding} leave {made[0]} x {made[1]}"
-                    f", pool {self.pool} leaves {left[0]} x {left[1]}",
+                    why=f"kernel {self.kernel}, stride {self.stride} and padding {self.padding} leave "
+                    f"{made[0]} x {made[1]}, pool {self.pool} leaves {left[0]} x {left[1]}",
                     fix="choose a smaller kernel, stride or pool, more padding, or fewer channels",
                 )
             found.append(ConvBlock(self.kernel, self.stride, self.padding, self.pool, made, left))  # type: ignore[arg-type]

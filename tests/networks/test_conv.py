@@ -94,7 +94,7 @@ def test_flat_rows_are_read_as_the_image_says() -> None:
     ("shape", "words", "told"),
     [
         ("float32[6, 6, 1]", {"channels": (2, 2), "kernel": 3}, "behind block conv/1"),
-        ("float32[6, 6, 1]", {"channels": (2, 2), "kernel": 3}, "kernel 3, stride 1, padding 0 leave 0 x 0"),
+        ("float32[6, 6, 1]", {"channels": (2, 2), "kernel": 3}, "kernel 3, stride 1 and padding 0 leave 0 x 0"),
         ("float32[4, 4, 1]", {"channels": (2,)}, "behind block conv/0"),
         ("float32[64]", {"channels": (2,)}, "conv takes one image"),
         ("float32[64]", {"channels": (2,), "image": (8, 4, 1)}, r"image = \[8, 4, 1\] has 32 numbers"),
