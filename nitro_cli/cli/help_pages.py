@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from nitro_cli.cli.knob_flags import as_assignments
+
 __all__ = ["HelpCommand", "HelpGroup"]
 
 
@@ -29,6 +31,11 @@ def _write_options(command: Any, ctx: typer.Context, formatter: Any) -> None:
 
 class HelpCommand(TyperCommand):
     """A command whose options stand under the headings they name."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse, with flags that may take a word written as the assignments that they stand for."""
+        takes_sets = any("--set" in parameter.opts for parameter in self.params)
+        return list(super().parse_args(ctx, as_assignments(args) if takes_sets else args))
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Write arguments and options by heading."""

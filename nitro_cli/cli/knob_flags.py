@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from nitro_cli.errors import ConfigError
 
-__all__ = ["FLAGS", "KNOB_HELP", "given", "split_limit", "with_knob_flags"]
+__all__ = ["FLAGS", "KNOB_HELP", "as_assignments", "given", "split_limit", "with_knob_flags"]
 
 _PANEL = "Run knobs"
 
@@ -28,7 +28,7 @@ FLAGS: dict[str, tuple[type, str, str]] = {
     "check_divergence": (
         bool,
         "",
-        "Stop on a non-finite loss or gradient; --set check_divergence=skip leaves such steps out.",
+        "Stop on a non-finite loss or gradient; `--check-divergence skip` leaves such steps out.",
     ),
     "eval_loss": (bool, "", "Report the loss beside the experiment's own metrics."),
     "eval_weights": (str, "W", "Weights to evaluate: ema or raw."),
@@ -70,6 +70,19 @@ def with_knob_flags(names: Iterable[str] = tuple(FLAGS)) -> Callable[[Callable[.
         return called
 
     return decorate
+
+
+def as_assignments(args: Sequence[str]) -> list[str]:
+    """A command line in which `--check-divergence skip`, a flag with a word, is the assignment that it stands for."""
+    flag, word = "--check-divergence", "skip"
+    end = args.index("--") if "--" in args else len(args)
+    found: list[str] = []
+    for place, item in enumerate(args):
+        if place < end and (item == f"{flag}={word}" or (item == flag and args[place + 1 : place + 2] == [word])):
+            found += ["--set", f"check_divergence={word}"]
+        elif not (place and item == word and args[place - 1] == flag and place < end):
+            found.append(item)
+    return found
 
 
 def given(knobs: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from nitro_cli.errors import ConfigError, HostFieldError
 
-from .callback import Callback
+from .callback import CallbacksKnob
 from .content import is_array, same_content
 from .declaration import ExperimentMeta
 from .hooks import Hooks
@@ -106,7 +106,7 @@ class Experiment(Hooks, StrictModel, metaclass=ExperimentMeta):
     max_time: Duration | None = None
     """Seconds, or text such as `"55m"`, after which the run stops with its state saved; None is no limit."""
 
-    callbacks: tuple[Callback, ...] = ()
+    callbacks: CallbacksKnob = ()
     """What watches the run, such as `[{ id = "save_predictions" }]`."""
 
     sharding: Literal["replicated", "fsdp"] = "replicated"

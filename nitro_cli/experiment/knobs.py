@@ -74,6 +74,13 @@ class Monitor(StrictModel):
     def __init__(self, metric: str, mode: Mode | None = None, **values: Any) -> None:
         super().__init__(metric=metric, mode=mode, **values)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_text(cls, table: Any) -> Any:
+        if isinstance(table, str):
+            raise ValueError(f'should be a table: {{ metric = "{table}" }}')
+        return table
+
     @property
     def is_pair(self) -> bool:
         """Whether a metric with its mode says it all."""

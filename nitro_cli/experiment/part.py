@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, PydanticUserError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from nitro_cli.errors import ConfigError, NitroError
@@ -65,7 +66,26 @@ def _field(field: str | tuple[str, ...] | BatchField) -> BatchField:
     return BatchField((field,) if isinstance(field, str) else field)
 
 
-class Part(StrictModel):
+class _PartMeta(type(StrictModel)):  # type: ignore[misc]  # pydantic's own metaclass
+    """Makes the classes of parts, and says what a value without a type is meant to be."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any], **words: Any) -> Any:
+        try:
+            return super().__new__(mcs, name, bases, body, **words)
+        except PydanticUserError as error:
+            if error.code != "model-field-missing-annotation":
+                raise
+            found = re.search(r"`(\w+) = ", error.message)
+            field = found[1] if found else "a value"
+            raise ConfigError(
+                f"{name}.{field} has no type",
+                where=f"{body.get('__module__')}.{name}",
+                why="a name without a type is neither a field nor a counter",
+                fix=f"an option: `{field}: int = ...`; what changes: `_{field}: int = ...`; a constant: ClassVar",
+            ) from None
+
+
+class Part(StrictModel, metaclass=_PartMeta):
     """A part of an experiment: fields, and the hooks that follow from them.
 
     An unmarked field is GraphConst: another value is another program. A `Device[...]` field is a traced input of the
@@ -101,6 +121,16 @@ class Part(StrictModel):
 
     def __init__(self, /, **values: Any) -> None:
         super().__init__(**unboxed(type(self), values))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise ConfigError(
+                f"{type(self).__name__}.{name} cannot be set",
+                where=type(self).__qualname__,
+                why="a part is what a configuration says, and stays so",
+                fix=f"keep what changes in a private attribute: declare `_{name}` in the class; `replace` makes a copy",
+            )
+        super().__setattr__(name, value)
 
     def hooks(self) -> Mapping[str, Hook]:
         """The hooks that the part supplies, by name. It is called on views too, whose Device fields are traced."""

@@ -210,6 +210,10 @@ class TopK(EntryMean):
     k: Annotated[int, Field(ge=1)] = 5
     """How many."""
 
+    def misfit(self, classes: int) -> str | None:
+        """Of fewer classes than `k` every one would be a hit."""
+        return f"k is {self.k}, and there are {classes} classes" if self.k > classes else None
+
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """Targets that are among them, and entries."""
         own = library_of(target).take_along_axis(prediction, target[:, None], axis=1)

@@ -96,6 +96,10 @@ class Metric(Part):
         """Whether it is of a kind of prediction."""
         return kind in (cls.kinds or _KINDS[cls.reads])
 
+    def misfit(self, classes: int) -> str | None:
+        """Why it says nothing of outputs with so many classes or labels; None where it does."""
+        return None
+
     def sums(self, target: Any, prediction: Any, valid: Any) -> Mapping[str, Any]:
         """The totals of a batch by name, traced: numbers or arrays, which are added over batches; `Max(x)` and `Min(x)`
         merge so."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nitro_cli.errors import OptimizerError, nearest
+from nitro_cli.errors import ConfigError, nearest
 from nitro_cli.experiment import Hook, Host, Part, StrictModel
 from nitro_cli.optim.factories import is_number, own_decay
 from nitro_cli.text import Catalogue, path_matches, path_text
@@ -131,12 +131,15 @@ class Optim(Part):
     options: Host[dict[str, Any]] = Field(default_factory=dict)
     """Arguments of the factory; each may stand beside `name` as well."""
 
-    def __init__(self, name: str, **values: Any) -> None:
-        super().__init__(name=name, **values)
+    def __init__(self, name: str | None = None, /, **values: Any) -> None:
+        given: dict[str, Any] = {} if name is None else {"name": name}
+        super().__init__(**given, **values)
 
     @model_validator(mode="before")
     @classmethod
     def _beside(cls, table: Any) -> Any:
+        if isinstance(table, str):
+            raise ValueError(f'should be a table: {{ name = "{table}" }}')
         return _with_options(table, cls.model_fields)
 
     @model_validator(mode="after")
@@ -197,14 +200,14 @@ class Optim(Part):
         """The row's decay, or that of the options, the experiment, the factory.
 
         Raises:
-            OptimizerError: the options and the experiment both have one.
+            ConfigError: the options and the experiment both have one.
         """
         row, rule = self._row(group), self._rule(group)
         if row is not None and row.weight_decay is not None:
             return row.weight_decay
         given: Any = rule.options.get("weight_decay")
         if given is not None and e.weight_decay:
-            raise OptimizerError(
+            raise ConfigError(
                 f"the group {str.__str__(group)!r} has two weight decays",
                 where=f"weight_decay = {given:g} of {rule.name}, weight_decay = {e.weight_decay:g} of the experiment",
                 why="a group decays by one number",
@@ -222,14 +225,14 @@ class Optim(Part):
         """Refuse a row that matches no parameter.
 
         Raises:
-            OptimizerError: names the row and paths near its pattern.
+            ConfigError: names the row and paths near its pattern.
         """
         known = list(paths)
         trees = {path[:at] for path in known for at, letter in enumerate(path) if letter == "/"}
         for number, row in enumerate(self.groups):
             if not any(path_matches(row.match, path) for path in known):
                 plain = "/".join(level for level in row.match.split("/") if level != "**")
-                raise OptimizerError(
+                raise ConfigError(
                     f"no parameter matches {row.match!r}",
                     where=f"optim.groups[{number}].match",
                     why=f"the parameters are {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}",

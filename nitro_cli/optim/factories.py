@@ -41,7 +41,7 @@ def own_decay(name: str, version: int) -> float:
     """The decay that an optimizer has by default; 0 for one without.
 
     Raises:
-        NotFoundError: there is no optimizer of the name and version.
+        ConfigError: there is no optimizer of the name and version.
     """
     parameter = inspect.signature(OPTIMIZERS.find(name, version)).parameters.get("weight_decay")
     default: Any = None if parameter is None else parameter.default

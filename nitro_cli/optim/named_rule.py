@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from nitro_cli.errors import OptimizerError, nearest
+from nitro_cli.errors import ConfigError, OptimizerError, nearest
 from nitro_cli.optim.accumulators import accumulator_dtype
 from nitro_cli.optim.by_name import NamedFactory
 from nitro_cli.optim.factories import OPTIMIZERS, is_number
@@ -46,8 +46,8 @@ def named_rule(wanted: NamedFactory, group: str, leaves: Sequence[ParamLeaf]) ->
     """Look an optimizer up and decide which of its options are traced.
 
     Raises:
-        NotFoundError: there is no optimizer of the name and version.
-        OptimizerError: it has no such option, or needs one.
+        ConfigError: there is no optimizer of the name and version, it has no such option, needs one, or wants a number
+            where text is given.
     """
     function = OPTIMIZERS.find(wanted.name, wanted.version)
     maker = _Maker(function, wanted, registered=OPTIMIZERS.id_of(function) is not None)
@@ -90,8 +90,20 @@ class _Maker:
         for name in given:
             if name not in known and not self._open:
                 fix = "set weight_decay on the experiment, or in a row of groups" if name == "weight_decay" else None
-                raise OptimizerError(
-                    f"{self._wanted.name} takes no {name}", where=where, fix=fix, nearest=nearest(name, known)
+                takes = ", ".join(n for n in known if n not in _FRAMEWORK)
+                raise ConfigError(
+                    f"{self._wanted.name} takes no {name}",
+                    where=where,
+                    why=f"its options are {takes}" if takes else "it has no options",
+                    fix=fix,
+                    nearest=nearest(name, known),
+                )
+            default = known[name].default if name in known else None
+            if is_number(default) and isinstance(given[name], str):
+                raise ConfigError(
+                    f"{name} of {self._wanted.name} should be a number, got {given[name]!r}",
+                    where=where,
+                    fix=f"its default is {default!r}",
                 )
         lacking = [
             p.name
@@ -100,7 +112,7 @@ class _Maker:
             if p.name not in {"learning_rate", *given}
         ]
         if lacking:
-            raise OptimizerError(
+            raise ConfigError(
                 f"{self._wanted.name} needs {', '.join(lacking)}", where=where, fix=f"give {lacking[0]} beside its name"
             )
 

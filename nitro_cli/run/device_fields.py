@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nitro_cli.errors import ConfigError, nearest
+from nitro_cli.errors import ConfigError, ScheduleError, nearest
 from nitro_cli.experiment import (
     Experiment,
     config_metadata,
@@ -72,6 +72,35 @@ class DeviceFields:
         values = {name: scheduled.get(name, np.asarray(self.arrays[name])) for name in self._rules.hyper.device_fields}
         stepped = {name: np.full(BLOCK, held, self.arrays[name].dtype) for name, held in values.items()}
         return {**self.arrays, **self._placement.put(stepped)}
+
+    def check_scheduled(self, total_steps: int) -> None:
+        """Refuse schedules that give a field a value which it would not take otherwise, as far as it is looked ahead:
+        at the first block of steps, the last, and some between.
+
+        Raises:
+            ScheduleError: names the schedule's value and what the field takes.
+        """
+        names = self._rules.hyper.scheduled_device_fields
+        if not names:
+            return
+        for block in sorted({int(at) for at in np.linspace(0, max(total_steps - 1, 0) // BLOCK, 4)}):
+            start = block * BLOCK + 1
+            count = min(BLOCK, max(total_steps, 1) - start + 1)
+            for name, values in self._rules.hyper.device_values(start, count).items():
+                for at in (int(values.argmin()), int(values.argmax())):
+                    self._check_value(name, values[at], start + at)
+
+    def _check_value(self, name: str, value: np.float64, step: int) -> None:
+        whole = self.arrays[name].dtype.kind in "iu"
+        try:
+            self._experiment.replace(**{name: int(value) if whole else float(value)})
+        except ConfigError as error:
+            raise ScheduleError(
+                f"schedule {name!r} is {value:g} at step {step}",
+                where=f"schedules.{name}",
+                why=error.what,
+                fix="schedule values that the field takes",
+            ) from error
 
     def set(self, values: Mapping[str, Any]) -> None:
         """Give fields new values, taken as the construction of the experiment takes them.

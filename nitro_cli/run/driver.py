@@ -231,6 +231,11 @@ class Driver:
         """What the row of an epoch has of its training: totals over totals, and the steps that were not taken."""
         totals = self.state.position.totals
         trained = {"train_loss": totals.mean_loss, **totals.row()}
+        if totals.mean_loss is None:
+            warn(
+                f"epoch {self.state.position.epoch} has no train_loss: none of its {totals.skipped} steps was taken, "
+                "every entry of the loss was masked or not finite"
+            )
         if totals.skipped or totals.terms or self._plan.experiment.check_divergence == "skip":
             trained["skipped"] = totals.skipped
         trained |= self.state.rules.epoch_row({name: over for name, (over, _) in totals.metrics.items()})

@@ -42,16 +42,16 @@ class EpochTotals(NamedTuple):
         return self._replace(skipped=self.skipped + 1)
 
     @property
-    def mean_loss(self) -> float:
-        """The training loss: totals over totals, of a scalar loss the mean over steps; NaN where none was taken."""
+    def mean_loss(self) -> float | None:
+        """The training loss: totals over totals, of a scalar loss the mean over steps; None where none was taken."""
         if self.terms:
             shares = [over / under for over, under in self.terms.values() if under]
-            return math.fsum(shares) if shares else math.nan
-        return self.loss_sum / self.loss_count if self.loss_count else math.nan
+            return math.fsum(shares) if shares else None
+        return self.loss_sum / self.loss_count if self.loss_count else None
 
-    def row(self) -> dict[str, float]:
-        """The train metrics of the epoch's row; one of which all was masked is NaN."""
-        return {f"train/{name}": over / under if under else math.nan for name, (over, under) in self.metrics.items()}
+    def row(self) -> dict[str, float | None]:
+        """The train metrics of the epoch's row; None for one of which all was masked."""
+        return {f"train/{name}": over / under if under else None for name, (over, under) in self.metrics.items()}
 
 
 def _added(totals: Mapping[str, Pair], more: Mapping[str, Pair]) -> dict[str, Pair]:

@@ -80,16 +80,23 @@ def _check_of_part(plan: Plan, asked: Mapping[str, str]) -> None:
     """Refuse a rule that goes by a metric which the part that supplies all of them does not report."""
     e, hooks = plan.experiment, plan.settings.hooks
     path = hooks.part_of("finalize_metrics")
-    if path is None or e.eval_loss or hooks.part_of("metrics") != path:
+    if path is None or hooks.part_of("metrics") != path:
         return
-    reported, owner = tuple(parts_of(e)[path].directions()), hooks.owner("metrics")
+    known, owner = parts_of(e)[path].directions(), hooks.owner("metrics")
+    if not known:
+        return
+    reported = (*known, *(["loss"] if e.eval_loss else []))
     for what, metric in asked.items():
-        if reported and metric not in (*reported, "count"):
+        if e.eval_loss and metric.startswith("loss/"):  # a term of the loss, which only the loss itself knows
+            continue
+        if metric not in (*reported, "count"):
             raise ConfigError(
                 f"{what} goes by {metric!r}, which {owner} does not report",
                 where=type(e).__name__,
                 why=f"its metrics are {', '.join(reported)}",
-                fix="name one of them, or add it to the metrics of the task",
+                fix="set eval_loss = true, and name loss"
+                if metric in ("loss", "eval_loss")
+                else "name one of them, or add it to the metrics of the task",
                 nearest=nearest(metric, reported),
             )
 

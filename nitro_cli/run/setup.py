@@ -111,6 +111,7 @@ def set_up(resolved: Resolved, start: Start, compiler: Compiler) -> tuple[Plan, 
     rules = Rules(e, settings.monitor, hyper, components, own_callbacks(e) if trains else ())
     loads = rules.planned(source) if trains and source is not None and source.kind == "resume" else None
     device = DeviceFields(e, rules, placement, arrays)
+    device.check_scheduled(total_steps)
     with Progress.phase("building the optimizer"):
         optim = (
             build_optimizer(e, hooks, model, hyper, total_steps, placement)

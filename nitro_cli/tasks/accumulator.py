@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from nitro_cli.errors import ConfigError
-from nitro_cli.experiment import content_digest
+import numpy as np
+
+from nitro_cli.errors import ConfigError, DataError
+from nitro_cli.experiment import BatchProblem, content_digest
 from nitro_cli.metrics import SplitAccumulator, Undefined
 
 __all__ = ["TaskAccumulator"]
 
 
 class Accumulated(Protocol):
-    """What is needed of a task: sums of a batch, and values of their totals."""
+    """What is needed of a task: a check and the sums of a batch, and values of their totals."""
+
+    def check(self, outputs: Any, target: Any, *, mask: Any = None) -> BatchProblem | None:
+        """What is wrong with a batch."""
+        ...
 
     def sums(self, outputs: Any, target: Any, *, mask: Any = None, valid: Any = None) -> dict[str, Any]:
         """The sums of a batch."""
@@ -46,7 +52,16 @@ class TaskAccumulator:
             target: the targets.
             mask: bool[N] or one per entry; what counts.
             valid: bool[N], False on padding.
+
+        Raises:
+            DataError: mask, shapes, targets or metrics do not fit, as training would say; nothing is added.
         """
+        told = None if mask is None else np.asarray(mask)
+        wanted = np.asarray(target)
+        problem = self._task.check(outputs, wanted, mask=_shown(told, wanted, valid))
+        if problem is not None:
+            place = None if problem.row is None else f"row {problem.row} of the batch"
+            raise DataError(problem.what, where=place, why=problem.why, fix=problem.fix)
         self._sums.add(self._task.sums(outputs, target, mask=mask, valid=valid))
 
     def merge(self, other: TaskAccumulator) -> None:
@@ -75,3 +90,13 @@ class TaskAccumulator:
 
     def _declared(self) -> str:
         return content_digest(self._task)
+
+
+def _shown(mask: np.ndarray | None, target: np.ndarray, valid: Any) -> np.ndarray | None:
+    """What is looked at: what the mask lets through and is no padding."""
+    if valid is None:
+        return mask
+    real = np.asarray(valid).astype(bool)
+    if mask is None or mask.dtype != bool or mask.shape != target.shape[: mask.ndim] or real.shape != mask.shape[:1]:
+        return real if mask is None else mask
+    return mask & real.reshape(real.shape + (1,) * (mask.ndim - 1))

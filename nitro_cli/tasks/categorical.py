@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.experiment import BatchProblem, Device, Term
+from nitro_cli.experiment import BatchProblem, Term
 from nitro_cli.metrics import F1, Accuracy, Metric, Precision, Recall, library_of
 from nitro_cli.tasks.batch_values import class_problem, share_problem, width_problem
 from nitro_cli.tasks.entries import JudgedEntries, per_entry, spread_valid, widened
+from nitro_cli.tasks.field_values import Share, Weights
 from nitro_cli.tasks.supervised import SupervisedTask
 from nitro_cli.tasks.task import register_task
 
@@ -41,11 +42,11 @@ class Categorical(SupervisedTask):
     ignore_index: int | None = None
     """The target of what does not count."""
 
-    label_smoothing: Device[float] = 0.0
-    """The share of a target that is spread over all classes."""
+    label_smoothing: Share = 0.0
+    """The share of a target that is spread over all classes, 0 to 1."""
 
-    class_weights: Device[Any] = 1.0
-    """The weight of each class in the loss, one number for all or one for each."""
+    class_weights: Weights = 1.0
+    """The weight of each class in the loss, one number for all or one for each; finite, 0 or more."""
 
     metrics: tuple[Metric, ...] = (Accuracy(), F1(), Recall(), Precision())
     """What evaluation reports."""
@@ -120,6 +121,10 @@ class Categorical(SupervisedTask):
             moved = np.moveaxis(target, axis, -1)
             return share_problem(moved, counts, classes)
         return class_problem(target, counts, classes, rank - 1, self.ignore_index)
+
+    def width_of(self, output: Any) -> int:
+        """How many classes an output has."""
+        return int(output.shape[self.class_axis])
 
     def decode(self, outputs: Any) -> Any:
         """The first class of the largest output: i32, the outputs' shape without the class axis."""

@@ -191,7 +191,7 @@ class CausalLM(SupervisedTask):
             found = id_problem(ids, self.vocab_size or self._output(outputs).shape[-1], "token", None)
             if found is not None:
                 return found
-        found = self._check_batch(outputs, target=target, mask=mask, weight=weight)
+        found = self.check(outputs, target, mask=mask, weight=weight)
         if found is None and attention_mask is not None:
             found = attention_problem(attention_mask, self._scored(target, mask))
         return found

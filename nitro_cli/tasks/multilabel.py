@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from nitro_cli.experiment import BatchProblem, Device, Term
+from nitro_cli.experiment import BatchProblem, Term
 from nitro_cli.metrics import F1, ElementAccuracy, Metric, SubsetAccuracy, library_of
 from nitro_cli.tasks.batch_values import column_problem
 from nitro_cli.tasks.columns import columns_of, weighed
 from nitro_cli.tasks.entries import JudgedEntries, widened
+from nitro_cli.tasks.field_values import Share, Weights
 from nitro_cli.tasks.supervised import SupervisedTask
 from nitro_cli.tasks.task import register_task
 
@@ -34,11 +35,11 @@ class Multilabel(SupervisedTask):
     num_labels: Annotated[int, Field(ge=1)] | None = None
     """How many labels; None takes them from the outputs."""
 
-    threshold: Device[float] = 0.5
+    threshold: Share = 0.5
     """The probability from which a label is decided to be there."""
 
-    pos_weight: Device[Any] = 1.0
-    """How much more a label that is there weighs in the loss, one number for all or one for each."""
+    pos_weight: Weights = 1.0
+    """How much more a label that is there weighs in the loss, one number for all or one for each; finite, 0 or more."""
 
     metrics: tuple[Metric, ...] = (SubsetAccuracy(), ElementAccuracy(), F1())
     """What evaluation reports."""

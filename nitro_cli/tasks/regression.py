@@ -37,7 +37,7 @@ class Regression(SupervisedTask):
     """What is added up of the residuals r: r^2, |r|, or Huber's r^2 / 2 up to `delta` and delta (|r| - delta / 2)
     beyond."""
 
-    delta: Device[float] = 1.0
+    delta: Annotated[Device[float], Field(gt=0, allow_inf_nan=False)] = 1.0
     """Where Huber's loss turns from squares to sizes."""
 
     metrics: tuple[Metric, ...] = (Mse(), Mae())

@@ -66,6 +66,9 @@ class SupervisedTask(Task):
     @model_validator(mode="after")
     def _check_declaration(self) -> Self:
         problem = _metric_problem(self, "metrics") or _metric_problem(self, "train_metrics")
+        width: Any = getattr(self, self.width_field)
+        width = self._names if width is None else width
+        problem = problem or (None if width is None else self.misfit(width))
         if self.labels is not None and len(set(self.labels)) < len(self.labels):
             twice = next(name for name in self.labels if self.labels.count(name) > 1)
             problem = problem or f"labels: {twice!r} stands twice, and each class has a name of its own"
@@ -100,6 +103,32 @@ class SupervisedTask(Task):
             target: the targets, in NumPy.
             counts: bool[N] or more axes, what the mask lets through; None is everything.
         """
+
+    def check(
+        self, outputs: Any, target: np.ndarray, *, mask: np.ndarray | None = None, weight: np.ndarray | None = None
+    ) -> BatchProblem | None:
+        """What is wrong with a batch on the host: its mask, weights, shapes, targets, and the metrics for such outputs.
+
+        Args:
+            outputs: what `forward` returns, by shape and dtype, of a batch of any size.
+            target, mask, weight: as of `terms`, in NumPy.
+        """
+        found = mask_problem(mask, target, self.mask) or weight_problem(weight, self.weight)
+        leaf = self._output(outputs)
+        found = found or self.problem(leaf, target, mask)
+        if found is not None:
+            return found
+        told = self.misfit(self.width_of(leaf))
+        return None if told is None else BatchProblem(told, fix="report it of as many classes as it needs, or leave it")
+
+    def width_of(self, output: Any) -> int:
+        """How many classes, labels or values an output has."""
+        return int(output.shape[-1]) if len(output.shape) > 1 else 1
+
+    def misfit(self, width: int) -> str | None:
+        """Which metric says nothing of outputs so wide, and why; None where all do."""
+        told = ((metric.label, metric.misfit(width)) for metric in (*self.metrics, *self.train_metrics))
+        return next((f"metric {label}: {why}" for label, why in told if why is not None), None)
 
     @abstractmethod
     def decode(self, outputs: Any) -> Any:
@@ -183,7 +212,7 @@ class SupervisedTask(Task):
             fields["mask"] = BatchField((self.mask,))
         weighted = fields if self.weight is None else {**fields, "weight": BatchField((self.weight,))}
         checked = {name: field for name, field in weighted.items() if name != "valid"}
-        found = {"loss": Hook(self._loss, weighted), "check_batch": Hook(self._check_batch, checked)}
+        found = {"loss": Hook(self._loss, weighted), "check_batch": Hook(self.check, checked)}
         found["export_head"] = Hook(self.export_head)
         if self.train_metrics:
             found["train_metrics"] = Hook(self._train_metrics, fields, residency="device")
@@ -209,10 +238,6 @@ class SupervisedTask(Task):
 
     def _loss(self, outputs: Any, *, target: Any, mask: Any = None, weight: Any = None, valid: Any = None) -> Any:
         return self.terms(outputs, target, mask=mask, weight=weight, valid=valid)
-
-    def _check_batch(self, outputs: Any, *, target: Any, mask: Any = None, weight: Any = None) -> BatchProblem | None:
-        found = mask_problem(mask, target, self.mask) or weight_problem(weight, self.weight)
-        return found or self.problem(self._output(outputs), target, mask)
 
     def _metrics(self, outputs: Any, *, target: Any, mask: Any = None, valid: Any = None) -> Any:
         return self.sums(outputs, target, mask=mask, valid=valid)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
-from nitro_cli.errors import ConfigError, NotFoundError, nearest
+from nitro_cli.errors import ConfigError, nearest
 
 from .entry_points import DeclaredEntry, declared_entries
 
@@ -96,8 +96,8 @@ class Catalogue(Generic[_Thing]):
         """The thing of an id and version, imported if need be.
 
         Raises:
-            NotFoundError: there is none; those there are are listed, and the nearest.
-            ConfigError: it cannot be imported, or several distributions declare it.
+            ConfigError: there is none, and those there are are listed, and the nearest; or it cannot be imported, or
+                several distributions declare it.
         """
         held = self._held.get((id, version))
         if held is not None:
@@ -166,12 +166,12 @@ class Catalogue(Generic[_Thing]):
             ) from error
         return found
 
-    def _not_found(self, id: str, version: int) -> NotFoundError:
+    def _not_found(self, id: str, version: int) -> ConfigError:
         known = [entry for entry in self.entries() if entry.error is None]
         of_id = [str(entry.version) for entry in known if entry.id == id]
         names = list(dict.fromkeys(entry.id for entry in known))
         there = f"{id} has the version{'s' if len(of_id) > 1 else ''} {', '.join(of_id)}" if of_id else None
-        return NotFoundError(
+        return ConfigError(
             f"there is no {self.noun} {_named(id, version)}",
             where=f"{self.key} = {id!r}",
             why=there or (f"there are: {', '.join(names)}" if names else f"no {self.noun} is registered or installed"),

@@ -172,7 +172,7 @@ def test_the_digest_of_the_weights_follows_them(sorted_rows, nitro):
         (["analyze", "test.npz", "--out", "o.csv"], 2, ".json"),
         (["analyze", "test.npz", "--calibrator", "latest"], 2, "name the file"),
         (["analyze", "test.npz", "--calibrator", "c.json"], 3, "no calibrator"),
-        (["calibrate", "val.npz", "--method", "plat"], 3, "platt"),
+        (["calibrate", "val.npz", "--method", "plat"], 2, "platt"),
         (["calibrate", "val.npz", "--method", "platt"], 2, "bernoulli"),
         (["calibrate", "val.npz", "--report", "val.npz"], 2, "one split"),
         (["calibrate", "val.npz", "--out", "c.txt"], 2, ".json"),

@@ -12,7 +12,7 @@ import pytest
 import sklearn.metrics as oracle
 
 import nitro_cli.programs.eval_step  # noqa: F401 - where JAX learns to take the values of metrics apart
-from nitro_cli.errors import ConfigError, NotFoundError
+from nitro_cli.errors import ConfigError
 from nitro_cli.metrics import METRICS, Max, Metric, Min, SplitAccumulator, Sum, Undefined, register_metric, with_classes
 from nitro_cli.metrics.totals import precise_total, square_total
 
@@ -263,7 +263,7 @@ def test_a_metric_of_ones_own_is_found_by_its_id_with_its_options():
 
 
 def test_an_unknown_metric_lists_those_there_are_and_nitros_own_is_not_replaced_by_chance():
-    with pytest.raises(NotFoundError, match="no metric recal") as error:
+    with pytest.raises(ConfigError, match="no metric recal") as error:
         METRICS.find("recal")
     assert error.value.nearest == ("recall",)
     assert "balanced_accuracy" in error.value.why

@@ -14,7 +14,7 @@ import optax
 import pytest
 
 from nitro_cli import Nitro, cache_stats, optim
-from nitro_cli.errors import ConfigError, IncompatibleError, NotFoundError, OptimizerError, ScheduleError
+from nitro_cli.errors import ConfigError, IncompatibleError, OptimizerError, ScheduleError
 from nitro_cli.experiment import compile_view, graphconst_fingerprint
 from nitro_cli.optim import OPTIMIZERS, Optim, constant, linear, register_optimizer
 from nitro_cli.registry import read_config, resolve
@@ -201,7 +201,7 @@ def test_what_a_declaration_cannot_mean_is_refused_where_it_is_written(values: A
 
 
 def test_an_unknown_optimizer_or_option_is_refused_with_the_nearest(named: Any, params: Any) -> None:
-    with pytest.raises(NotFoundError) as unknown:
+    with pytest.raises(ConfigError) as unknown:
         made(named(optim=Optim("adamm")), params)
     assert "adam" in unknown.value.nearest
     with pytest.raises(OptimizerError, match="adam takes no momentun") as option:
@@ -278,7 +278,7 @@ def test_a_registered_function_is_called_with_the_hyperparameters_and_its_option
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
     with pytest.raises(OptimizerError, match="ignores the scheduled 'idle'"):
         made(e, params, {"idle": linear(0.0, 1.0)})
-    with pytest.raises(NotFoundError, match="heavy_ball") as unknown:
+    with pytest.raises(ConfigError, match="heavy_ball") as unknown:
         made(named(optim=Optim("heavy_ball")), params)
     assert "version 2" in str(unknown.value)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nitro_cli import EMA, ArrayBatches, Nitro, checkpoint_info, read_manifest
-from nitro_cli.errors import DivergenceError, NitroWarning
-from nitro_cli.experiment import JSONLogger
+from nitro_cli.errors import DivergenceError, MetricError, NitroWarning
+from nitro_cli.experiment import JSONLogger, Monitor
 from nitro_cli.run import EpochDone, StepsDone, dispatch, train_events
 from tests.run.masked import Momentum, rows
 from tests.tiny import stop_after
@@ -177,3 +177,17 @@ def test_the_events_tell_what_became_of_each_step(tmp_path: Path) -> None:
         if isinstance(event, EpochDone):
             break
     assert found == {step: "EMPTY" if step == 3 else "TAKEN" for step in range(1, STEPS + 1)}
+
+
+def test_an_epoch_of_masked_steps_alone_has_no_train_loss_and_the_monitor_calls_it_missing(tmp_path: Path) -> None:
+    every = tuple(range(SIZE * STEPS))
+    skipping = Monitor("train_loss", "min", on_missing="skip")
+    with pytest.warns(NitroWarning, match="epoch 1 has no train_loss: none of its 6 steps was taken"):
+        nitro = Nitro(Averaged(masked=every, monitor=skipping), run_dir=tmp_path / "skip").train()
+    row = nitro.history[-1]
+    assert row.get("train_loss") is None
+    assert row["skipped"] == STEPS
+    assert row["monitor"] == {"value": None, "status": "missing", "improved": False}
+    assert "nonfinite" not in (nitro.run_path / "history.jsonl").read_text()
+    with pytest.warns(NitroWarning), pytest.raises(MetricError, match="train_loss' is missing"):
+        Nitro(Averaged(masked=every, monitor=Monitor("train_loss", "min")), run_dir=tmp_path / "error").train()

@@ -204,4 +204,4 @@ total.update(np.eye(3), np.array([0, 1, 1]))
 print([e.id for e in TASKS.entries()], round(total.result()["accuracy"], 3), "jax" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['categorical', 'multilabel', 'regression'] 0.667 False"
+    assert done.stdout.strip() == "['categorical', 'causal_lm', 'multilabel', 'regression'] 0.667 False"

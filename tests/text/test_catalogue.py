@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nitro_cli.errors import ConfigError, NotFoundError
+from nitro_cli.errors import ConfigError
 from nitro_cli.text import Catalogue, declared_entries
 
 GROUP = "nitro.gadgets_of_a_test"
@@ -113,11 +113,11 @@ def test_what_is_no_id_or_version_is_refused(gadgets: Catalogue[Any], id: Any, v
 
 def test_an_unknown_id_or_version_tells_what_there_is(gadgets: Catalogue[Any]) -> None:
     gadgets.register("lantern")(object())
-    with pytest.raises(NotFoundError, match="there is no gadget lanturn") as missing:
+    with pytest.raises(ConfigError, match="there is no gadget lanturn") as missing:
         gadgets.find("lanturn")
     assert missing.value.nearest == ("lantern",)
     assert missing.value.why == "there are: lantern"
-    with pytest.raises(NotFoundError, match="lantern, version 2") as missing:
+    with pytest.raises(ConfigError, match="lantern, version 2") as missing:
         gadgets.find("lantern", 2)
     assert missing.value.why == "lantern has the version 1"
 
@@ -169,5 +169,5 @@ def test_plugins_can_be_switched_off(
     assert [entry.name for entry in declared_entries(GROUP)] == ["lamp"]
     monkeypatch.setenv("NITRO_NO_PLUGINS", "1")
     assert gadgets.entries() == []
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ConfigError):
         gadgets.find("lamp")
