@@ -6,9 +6,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import GetCoreSchemaHandler, PydanticUserError
+from pydantic import BaseModel, GetCoreSchemaHandler, PydanticUserError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from nitro_cli.errors import ConfigError, NitroError
@@ -19,6 +19,11 @@ from .kinds import FieldKind, kind_of_field
 from .signatures import BatchField, HookSignature
 from .strict_model import StrictModel, unboxed
 from .strictness import strict_scalars
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 __all__ = ["Hook", "Part"]
 
@@ -66,7 +71,7 @@ def _field(field: str | tuple[str, ...] | BatchField) -> BatchField:
     return BatchField((field,) if isinstance(field, str) else field)
 
 
-class _PartMeta(type(StrictModel)):  # type: ignore[misc]  # pydantic's own metaclass
+class _PartMeta(ModelMetaclass):
     """Makes the classes of parts, and says what a value without a type is meant to be."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any], **words: Any) -> Any:

@@ -11,7 +11,7 @@ from nitro_cli.experiment import BatchProblem, Term
 from nitro_cli.metrics import F1, Accuracy, Metric, Precision, Recall, library_of
 from nitro_cli.tasks.batch_values import class_problem, share_problem, width_problem
 from nitro_cli.tasks.entries import JudgedEntries, per_entry, spread_valid, widened
-from nitro_cli.tasks.field_values import Share, Weights
+from nitro_cli.tasks.field_values import ClassWeights, Share
 from nitro_cli.tasks.supervised import SupervisedTask
 from nitro_cli.tasks.task import register_task
 
@@ -45,7 +45,7 @@ class Categorical(SupervisedTask):
     label_smoothing: Share = 0.0
     """The share of a target that is spread over all classes, 0 to 1."""
 
-    class_weights: Weights = 1.0
+    class_weights: ClassWeights = 1.0
     """The weight of each class in the loss, one number for all or one for each; finite, 0 or more."""
 
     metrics: tuple[Metric, ...] = (Accuracy(), F1(), Recall(), Precision())

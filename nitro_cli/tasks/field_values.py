@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from nitro_cli.experiment import Device
 
-__all__ = ["Share", "Weights"]
+__all__ = ["ClassWeights", "Share"]
 
 
 def _weights(value: Any) -> Any:
@@ -23,7 +23,7 @@ def _weights(value: Any) -> Any:
     return value
 
 
-Weights = Annotated[Device[Any], AfterValidator(_weights)]
+ClassWeights = Annotated[Device[Any], AfterValidator(_weights)]
 """One weight for all, or one for each: finite, 0 or more."""
 
 Share = Annotated[Device[float], Field(ge=0, le=1, allow_inf_nan=False)]

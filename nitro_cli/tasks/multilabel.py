@@ -12,7 +12,7 @@ from nitro_cli.metrics import F1, ElementAccuracy, Metric, SubsetAccuracy, libra
 from nitro_cli.tasks.batch_values import column_problem
 from nitro_cli.tasks.columns import columns_of, weighed
 from nitro_cli.tasks.entries import JudgedEntries, widened
-from nitro_cli.tasks.field_values import Share, Weights
+from nitro_cli.tasks.field_values import ClassWeights, Share
 from nitro_cli.tasks.supervised import SupervisedTask
 from nitro_cli.tasks.task import register_task
 
@@ -38,7 +38,7 @@ class Multilabel(SupervisedTask):
     threshold: Share = 0.5
     """The probability from which a label is decided to be there."""
 
-    pos_weight: Weights = 1.0
+    pos_weight: ClassWeights = 1.0
     """How much more a label that is there weighs in the loss, one number for all or one for each; finite, 0 or more."""
 
     metrics: tuple[Metric, ...] = (SubsetAccuracy(), ElementAccuracy(), F1())
