@@ -12,6 +12,7 @@ with lazy_names(__name__):
     from .hidden import HiddenLayers, LayerStack
     from .layers import ACTIVATIONS, Activation, tap
     from .mlp import MLP
+    from .moe_mlp import MoEMLP, load_balance
     from .network import NETWORKS, Network, register_network
     from .transformer import Transformer
     from .vit import ViT

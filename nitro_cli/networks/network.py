@@ -19,6 +19,7 @@ NETWORKS: Catalogue[type[Network]] = Catalogue(
     shipped={
         "conv": "nitro_cli.networks.conv:Conv",
         "mlp": "nitro_cli.networks.mlp:MLP",
+        "moe_mlp": "nitro_cli.networks.moe_mlp:MoEMLP",
         "transformer": "nitro_cli.networks.transformer:Transformer",
         "vit": "nitro_cli.networks.vit:ViT",
     },
