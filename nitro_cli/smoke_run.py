@@ -19,6 +19,7 @@ from nitro_cli.errors import ConfigError, HookError, IncompatibleError
 from nitro_cli.experiment import Average, Checkpointer, HookTable, JSONLogger, Last
 from nitro_cli.export import load_bundle
 from nitro_cli.nitro import Nitro
+from nitro_cli.optim.named_schedules import NamedSchedule
 from nitro_cli.registry import read_config, resolved_of
 from nitro_cli.run import set_progress_reporter
 
@@ -198,7 +199,26 @@ def _small(resolved: Resolved, root: Path) -> Resolved:
     changed: dict[str, Any] = {"max_epochs": _EPOCHS, "run_dir": root, "checkpointer": checkpointer, "max_time": None}
     if e.logger is not None:
         changed["logger"] = JSONLogger()
-    return resolved.with_values(changed)
+    small = resolved.with_values(changed)
+    schedules = resolved.schedules
+    if schedules is None:
+        schedules = HookTable(e).call(e, "schedules") if HookTable(e).has("schedules") else None
+    if not isinstance(schedules, Mapping):
+        return small
+    short = {key: _short_warmup(one) for key, one in schedules.items()}
+    return small if all(short[key] is one for key, one in schedules.items()) else small.with_schedules(short)
+
+
+def _short_warmup(schedule: Any) -> Any:
+    """The schedule, with a warm-up that ends within a smoke run's steps."""
+    named = isinstance(schedule, NamedSchedule)
+    table = schedule.schedule.model_dump() if named else schedule
+    steps = table.get("warmup_steps") if isinstance(table, Mapping) else None
+    if not isinstance(steps, int) or steps <= _EPOCHS:
+        return schedule
+    if named:
+        return NamedSchedule(schedule.schedule.model_copy(update={"warmup_steps": _EPOCHS}))
+    return {**table, "warmup_steps": _EPOCHS}
 
 
 def _expect(holds: bool, otherwise: str) -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
-from nitro_cli.errors import IntegrityError, NotFoundError, StorageError, nearest
+from nitro_cli.errors import ConfigError, IntegrityError, NotFoundError, StorageError, nearest
 from nitro_cli.text import parse_json, read_regular, user_path, write_atomically
 from nitro_cli.text.canonical import canonical, canonical_digest
 from nitro_cli.text.documents import Document, check_document
@@ -21,6 +21,9 @@ class Artefact(Document):
 
     artefact: ClassVar[str]
     """What it is called in errors."""
+
+    command: ClassVar[str]
+    """The command that makes it."""
 
     @cached_property
     def id(self) -> str:
@@ -47,6 +50,7 @@ class Artefact(Document):
 
         Raises:
             NotFoundError: there is no such file.
+            ConfigError: it is an artefact of the other sort.
             IntegrityError: it is malformed, or of a later nitro.
         """
         place, what = user_path(path), cls.artefact
@@ -54,10 +58,22 @@ class Artefact(Document):
             value = parse_json(read_regular(place, limit=_LARGEST))
         except (FileNotFoundError, NotADirectoryError):
             beside = [p.name for p in place.parent.glob("*.json")] if place.parent.is_dir() else []
-            raise NotFoundError(f"there is no {what} {place}", nearest=nearest(place.name, beside)) from None
+            raise NotFoundError(
+                f"there is no {what} {place}",
+                nearest=nearest(place.name, beside),
+                fix=f"give a file that `nitro {cls.command}` wrote, or `latest`, the newest of the run",
+            ) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise IntegrityError(f"the {what} cannot be read", where=str(place)[:300], why=why) from error
+        held = set(value) if isinstance(value, dict) else set()
+        for other in Artefact.__subclasses__():
+            if other is not cls and held and held == set(other.model_fields):
+                raise ConfigError(
+                    f"this is a {other.artefact}, and a {what} was asked for",
+                    where=str(place),
+                    fix=f"give a file that `nitro {cls.command}` wrote",
+                )
         return check_document(cls, value, place, what=f"the {what} is malformed", fix="fit it again")
 
 

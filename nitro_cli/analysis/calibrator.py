@@ -96,6 +96,7 @@ class Calibrator(Artefact):
     """
 
     artefact: ClassVar[str] = "calibrator"
+    command: ClassVar[str] = "calibrate"
 
     model_config = ConfigDict(extra="forbid")
 

@@ -162,7 +162,8 @@ def check_apart(artefact: Any, prediction: Prediction, fitted_ids: np.ndarray | 
         raise ConfigError(
             "fitting and reporting on one split says nothing about new data",
             why=why,
-            fix="report on a split that nothing was fitted on, such as --report test",
+            fix="report on a split that nothing was fitted on"
+            + (", such as --report test" if prediction.origin.split != "test" else "; or fit on another, such as val"),
         )
     if fitted_ids is None or prediction.origin.ids is None or prediction.origin.ids != artefact.split.ids:
         return "unverified"

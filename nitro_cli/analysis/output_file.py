@@ -45,7 +45,9 @@ class OutputFile:
             raise ConfigError(
                 f"the output is an .npz file, not {path.name}",
                 where="--output",
-                fix=f"--output {path.with_suffix('.npz')}",
+                fix="--output predictions.npz: a file, which a pipe is not"
+                if str(path) == "-"
+                else f"--output {path.with_suffix('.npz')}",
             )
         if os.path.lexists(path) and not path.is_file():
             kind = "a directory" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no regular file"

@@ -57,6 +57,7 @@ class AbstentionPolicy(Artefact):
     """
 
     artefact: ClassVar[str] = "policy"
+    command: ClassVar[str] = "abstain"
 
     model_config = ConfigDict(extra="forbid")
 

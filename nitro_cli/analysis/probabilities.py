@@ -132,8 +132,8 @@ class Probabilities:
 
     def _decided(self, logits: np.ndarray, axis: int) -> np.ndarray:
         if self.kind == "categorical":
-            return logits.argmax(axis)
-        return (logits >= 0).astype(np.int64) if self.kind == "bernoulli" else logits
+            return logits.argmax(axis).astype(np.int32)
+        return (logits >= 0).astype(np.int32) if self.kind == "bernoulli" else logits
 
 
 def _real(outputs: np.ndarray) -> np.ndarray:

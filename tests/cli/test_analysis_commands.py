@@ -171,7 +171,9 @@ def test_the_digest_of_the_weights_follows_them(sorted_rows, nitro):
         (["analyze", "test.npz", "--slice", "town"], 2, "age"),
         (["analyze", "test.npz", "--out", "o.csv"], 2, ".json"),
         (["analyze", "test.npz", "--calibrator", "latest"], 2, "name the file"),
-        (["analyze", "test.npz", "--calibrator", "c.json"], 3, "no calibrator"),
+        (["analyze", "test.npz", "--calibrator", "c.json"], 3, "a file that `nitro calibrate` wrote"),
+        (["predict", "-o", "-", "--split", "test"], 2, "--output predictions.npz"),
+        (["calibrate", "test.npz", "--report", "test.npz"], 2, "fit on another"),
         (["calibrate", "val.npz", "--method", "plat"], 2, "platt"),
         (["calibrate", "val.npz", "--method", "platt"], 2, "bernoulli"),
         (["calibrate", "val.npz", "--report", "val.npz"], 2, "one split"),
@@ -315,3 +317,27 @@ def test_what_a_task_names_need_not_be_in_a_file_of_new_inputs(sorted_rows, nitr
         np.testing.assert_array_equal(held["decoded"], [0, 1, 2])
     refused = nitro("predict", "runs/Named", "--input", "new.npz", "-o", "other.npz", "--id", "name")
     assert (refused.exit_code, "name" in refused.stderr) == (2, True)
+
+
+def test_a_policy_in_the_place_of_a_calibrator_is_called_what_it_is(sorted_rows, nitro):
+    made = nitro("abstain", "val.npz", "--risk", "0.9", "--out", "p.json")
+    assert made.exit_code == 0, made.output
+    refused = nitro("analyze", "test.npz", "--calibrator", "p.json")
+    assert refused.exit_code == 2
+    assert "this is a policy, and a calibrator was asked for" in refused.stderr
+
+
+def test_a_run_is_shown_by_its_directory_and_id_too(sorted_rows, nitro_json):
+    run = nitro_json("runs", "runs/Sorter")["runs"][0]["id"]
+    assert nitro_json("show", f"runs/Sorter:{run}")["fields"] == nitro_json("show", run)["fields"]
+
+
+def test_decisions_in_a_file_are_int32_as_those_of_an_exported_program(sorted_rows):
+    with np.load(sorted_rows / "test.npz") as held:
+        assert held["decoded"].dtype == np.int32
+
+
+def test_export_and_verify_count_the_same_files(sorted_rows, nitro_json):
+    made = nitro_json("export", "runs/Sorter", "--dir", "out", "--name", "b")
+    checked = nitro_json("bundle", "verify", "out/b")
+    assert made["files"] == checked["files"] == sum(p.is_file() for p in Path("out/b").rglob("*")) - 1

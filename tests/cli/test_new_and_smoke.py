@@ -95,3 +95,19 @@ def test_train_smoke_is_the_same_for_one_experiment(probe, nitro):
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("ok  Probe")
     assert not (probe / "runs").exists()
+
+
+def test_a_warm_up_longer_than_a_smoke_run_is_shortened():
+    from nitro_cli.optim import warmup_cosine
+    from nitro_cli.smoke_run import _short_warmup
+
+    assert _short_warmup({"kind": "warmup_cosine", "warmup_steps": 500})["warmup_steps"] == 2
+    assert _short_warmup(warmup_cosine(0.1, 500)).schedule.warmup_steps == 2
+    for kept in (0.1, {"kind": "cosine"}, {"warmup_steps": 1}):
+        assert _short_warmup(kept) is kept
+
+
+def test_smoke_takes_a_preset_whose_warm_up_is_long(probe, nitro):
+    set_it = "schedules.learning_rate={kind='warmup_cosine', peak_value=0.1, warmup_steps=500}"
+    done = nitro("smoke", "Probe", "--set", set_it)
+    assert done.exit_code == 0, done.output

@@ -115,6 +115,8 @@ def run(
 
 def _tell(output: Output, path: Path, backend: str, about: dict[str, Any]) -> int:
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    if backend == "bundle":
+        files = [file for file in files if file != path / "manifest.json"]  # which lists the others, as `verify` counts
     total = sum(file.stat().st_size for file in files)
     if output.json:
         output.document(path=path, backend=backend, bytes=total, files=len(files), **about)

@@ -66,7 +66,8 @@ def _resolved(text: str, preset: str | None, sets: Sequence[str], unsets: Sequen
 
 
 def _of_run(text: str, preset: str | None, sets: Sequence[str], unsets: Sequence[str]) -> Resolved:
-    place = find_run(text)
+    root, colon, run = text.rpartition(":")
+    place = find_run(root, run) if colon and run and is_run_root(user_path(root)) else find_run(text)
     if preset is not None:
         raise ConfigError(
             "--preset does not go with a run", where=f"--preset {preset}", why="a run has a configuration of its own"

@@ -27,7 +27,7 @@ def tell_smoke(output: Output, results: Sequence[SmokeResult]) -> int:
         seconds = sum(spent for _, spent, _ in result.steps)
         done = ", ".join(f"{name} ({detail})" if detail else name for name, _, detail in result.steps)
         outcome = "ok" if result.ok else f"FAILED in {result.failed_in}"
-        output.text(f"{outcome}  {result.name}  {duration(seconds)}: {done}")
+        output.text(f"{outcome}  {result.name}  {duration(seconds)}" + (f": {done}" if done else ""))
     for result in failed:
         assert result.failed is not None
         failure = classify(result.failed)
