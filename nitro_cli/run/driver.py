@@ -100,6 +100,9 @@ class Driver:
                     reason = self._follow(event)
                     if reason is not None:
                         return reason
+        except BaseException:
+            self._end_count(whole=False)
+            raise
         finally:
             self._end_count()
         self._recorder.tell_programs()
@@ -121,9 +124,9 @@ class Driver:
         if isinstance(event, SaveDue):
             self._save_resume_point()
             return None
-        self._end_count()
         if isinstance(event, Diverged):
             raise event.error
+        self._end_count()
         if isinstance(event, Stopped):
             self._save_resume_point()
             return "requested"
@@ -142,11 +145,13 @@ class Driver:
         if event.taken:
             Progress.call("step", event.taken, None)
 
-    def _end_count(self) -> None:
+    def _end_count(self, *, whole: bool = True) -> None:
+        """Close the count of an epoch's steps; without its loss where an error cut it, which is no epoch to report."""
         if self._counting:
             self._counting = False
             position = self.state.position
-            Progress.call("end", {"loss": position.totals.mean_loss} if position.totals.loss_count else None)
+            told = whole and position.totals.loss_count
+            Progress.call("end", {"loss": position.totals.mean_loss} if told else None)
 
     def _read(self, event: StepsDone) -> None:
         """Count and log finished steps."""

@@ -109,7 +109,7 @@ def test_what_cannot_be_calibrated_is_refused(predicted):
         predicted([[1.0, 0.0]], [0], labels=("a", "b", "c"))
     with pytest.raises(ConfigError, match="each class once"):
         predicted([[1.0, 0.0]], [0], labels=("a", "a"))
-    with pytest.raises(NotFoundError, match="no calibrator temperatur") as caught:
+    with pytest.raises(ConfigError, match="no calibrator temperatur") as caught:
         fit_calibrator(predicted(Z, Y), method="temperatur")
     assert caught.value.nearest == ("temperature",)
     with pytest.raises(ConfigError, match="platt calibrates bernoulli"):

@@ -379,7 +379,7 @@ def test_a_data_set_is_named_in_a_table_and_a_wrong_name_has_the_nearest():
     with pytest.raises(ConfigError, match="sklearn") as caught:
         Net(data={"kind": "sklaern", "name": "iris"})
     assert "sklearn" in caught.value.nearest
-    with pytest.raises(NotFoundError, match="nitro list data shows"):
+    with pytest.raises(ConfigError, match="nitro list data shows"):
         DATA_SETS.find("nothing", 1)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import Nitro, progress_counter, progress_note, register_phase_monitor, set_progress_reporter
-from nitro_cli.errors import ConfigError, DataError
+from nitro_cli import Callback, Nitro, progress_counter, progress_note, register_phase_monitor, set_progress_reporter
+from nitro_cli.errors import ConfigError, DataError, HookError
 from nitro_cli.run import unregister_phase_monitor
 from tests.tiny import Light
 
@@ -240,3 +240,17 @@ def test_a_reporter_without_a_verb_is_refused_by_name() -> None:
 
     with pytest.raises(ConfigError, match="Mute lacks the methods step, end, phase, note, line, done"):
         set_progress_reporter(Mute())
+
+
+class FailsAtOnce(Callback):
+    """Fails in the middle of the first epoch."""
+
+    def on_update(self, run: Any, event: Any) -> None:
+        raise ValueError("no")
+
+
+def test_an_epoch_that_an_error_cut_is_not_closed_with_a_loss(events: Events, tmp_path: Path) -> None:
+    with pytest.raises(HookError, match="FailsAtOnce"):
+        Nitro(Noting(callbacks=(FailsAtOnce(),)), run_dir=tmp_path).train()
+    assert events.of("begin")[-1][1] == "train"
+    assert events.of("end")[-1][1] is None
