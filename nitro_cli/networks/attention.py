@@ -81,7 +81,7 @@ def in_front(rows: Any, held: Any, axis: int) -> Any:
         axis: which of the axes 1 and 2 is S.
     """
     turned = jnp.moveaxis(rows.astype(held.dtype), 0, axis - 1)
-    return jnp.concatenate([jnp.broadcast_to(turned, (len(held), *turned.shape)), held], axis)
+    return jnp.concatenate([jnp.broadcast_to(turned, (held.shape[0], *turned.shape)), held], axis)
 
 
 def attend(

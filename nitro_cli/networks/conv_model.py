@@ -104,7 +104,10 @@ class ConvModel:
         made = activation(self.activation)(form(x, kernel, block.stride, block.padding) + own["bias"])
         return pooled(made, block.pool) if form is patched else _pooled_by_window(made, block.pool)
 
-    def contracts(self, block: ConvBlock, rows: int, channels: int, itemsize: int) -> bool:
-        """Whether a block contracts patches: on a CPU, where a convolution is slow, if the patches are not too many."""
+    def contracts(self, block: ConvBlock, rows: Any, channels: int, itemsize: int) -> bool:
+        """Whether a block contracts patches: on a CPU, where a convolution is slow, if the patches are not too many. A
+        program for any number of rows, as an exported one is, does not."""
+        if not isinstance(rows, int):
+            return False
         size = rows * math.prod(block.convolved) * block.kernel**2 * channels * itemsize
         return jax.default_backend() == "cpu" and size <= PATCH_BYTES

@@ -112,7 +112,9 @@ class TransformerModel:
         x, opening = self._embedded(params, ids, soft_prompt)
         self._check_length(length, opening, self.max_seq_len)
         place = jnp.broadcast_to(jnp.arange(length), ids.shape) if position is None else position
-        whole = jnp.concatenate([jnp.broadcast_to(jnp.arange(opening), (len(ids), opening)), opening + place], axis=1)
+        whole = jnp.concatenate(
+            [jnp.broadcast_to(jnp.arange(opening), (ids.shape[0], opening)), opening + place], axis=1
+        )
         angles = rotary_angles(whole, self.head_width, self.rope_base)
         mask = causal_mask(length, segment, opening) if segment is not None or prefix else None
         dropout = BlockDropout(attention_dropout, residual_dropout, key if train else None)
@@ -224,7 +226,7 @@ class TransformerModel:
         x = table[ids]
         if soft_prompt is None:
             return x, 0
-        rows = jnp.broadcast_to(soft_prompt.astype(table.dtype), (len(ids), *soft_prompt.shape))
+        rows = jnp.broadcast_to(soft_prompt.astype(table.dtype), (ids.shape[0], *soft_prompt.shape))
         return jnp.concatenate([rows, x], axis=1), len(soft_prompt)
 
     def _logits(self, params: Any, x: Any) -> Any:

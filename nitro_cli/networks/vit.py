@@ -140,7 +140,7 @@ class _VisionModel:
             mask = jnp.pad(keep, ((0, 0), (1, 0)), constant_values=True)[:, None, None, :]
         elif keep is not None:
             x = jnp.take_along_axis(x, keep[..., None], axis=1)
-        first = jnp.broadcast_to(params["cls"] + position[0], (len(x), 1, x.shape[-1]))
+        first = jnp.broadcast_to(params["cls"] + position[0], (x.shape[0], 1, x.shape[-1]))
         x = jnp.concatenate([first.astype(x.dtype), x], axis=1)
         dropout = BlockDropout(attention_dropout, residual_dropout, key if train else None)
         for number in range(len(params["blocks"])):

@@ -57,6 +57,24 @@ def test_a_preset_trains_and_is_rebuilt_without_data_and_exported(tmp_path: Path
     assert given["probabilities"].sum() == pytest.approx(1, abs=1e-5)
 
 
+NETWORKS: list[dict[str, Any]] = [
+    {"kind": "conv", "channels": [2], "kernel": 3},
+    {"kind": "moe_mlp", "hidden": [4], "experts": 3},
+    {"kind": "vit", "patch": 7, "width": 8, "depth": 1, "heads": 2},
+]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network["kind"])
+def test_every_kind_of_network_is_exported_for_any_number_of_rows(network: dict[str, Any], tmp_path: Path) -> None:
+    task = {"kind": "categorical"} | ({"output": "logits"} if network["kind"] == "moe_mlp" else {})
+    nitro = Nitro(preset(Classify, "smoke", network=network, task=task), run_dir=tmp_path, **QUIET)
+    image = nitro.data["test"].selected()["image"][:5]
+    given = load_bundle(nitro.export())(image)
+    expected = nitro.predict({"image": image})
+    expected = expected["logits"] if isinstance(expected, dict) else expected
+    np.testing.assert_allclose(given["logits" if "logits" in given else "outputs"], expected, atol=1e-5)
+
+
 def test_parts_say_who_supplies_what() -> None:
     owners = {row["hook"]: row["of"] for row in Nitro(preset(Classify, "iris"), **QUIET).report.as_json()["hooks"]}
     assert owners["build_data"] == owners["prepare"] == "data (sklearn)"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.language_model import LanguageModel
-from nitro_cli import Dist, Nitro
+from nitro_cli import Dist, Nitro, load_bundle
 from nitro_cli.data.language import ByteCodec
 from nitro_cli.data.sets import Text
 from nitro_cli.networks import Transformer
@@ -90,3 +90,10 @@ def test_ten_minutes_are_worth_more_than_counting_bytes(tmp_path: Path, monkeypa
     handle = Nitro(e, run_dir=tmp_path, restore_best=True, max_time=600).train()
     counted = witten_bell_bits(texts_of(data, "train"), texts_of(data, "test"))
     assert handle.evaluate("test")["bits_per_byte"] < counted
+
+
+def test_it_is_exported_for_any_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nitro = Nitro(preset("smoke", monkeypatch), run_dir=tmp_path, **QUIET)
+    tokens = np.arange(96, dtype=np.int32).reshape(3, 32)
+    given = load_bundle(nitro.export())(tokens)
+    np.testing.assert_allclose(given["outputs"], nitro.predict({"tokens": tokens}), atol=1e-5)
