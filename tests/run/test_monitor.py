@@ -157,3 +157,18 @@ def test_a_history_without_a_state_of_the_monitor_is_caught_up_with() -> None:
         "status": "ok",
         "improved": False,
     }
+
+
+def test_a_monitor_is_checked_at_setup_where_the_loss_is_reported_too(tmp_path: Path) -> None:
+    class Judged(Light):
+        loss = None
+        metrics = None
+        task = Categorical(target="y")
+
+    with pytest.raises(ConfigError, match="goes by 'eval_loss'") as error:
+        Nitro(Judged(eval_loss=True, monitor=("eval_loss", "min")), run_dir=tmp_path)
+    assert "loss" in error.value.nearest
+    with pytest.raises(ConfigError, match="goes by 'loss'") as unset:
+        Nitro(Judged(monitor=("loss", "min")), run_dir=tmp_path)
+    assert unset.value.fix == "set eval_loss = true, and name loss"
+    Nitro(Judged(eval_loss=True, monitor=("loss/cross_entropy", "min")), run_dir=tmp_path)
