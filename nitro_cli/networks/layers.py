@@ -46,13 +46,16 @@ def tap(name: str, x: Any) -> Any:
 
 
 def activation(name: str) -> Callable[[Any], Any]:
-    """The function of a name in `ACTIVATIONS`."""
+    """The function of a name in `ACTIVATIONS`; it keeps the dtype, and `softmax` is computed in float32."""
     import jax
+    import jax.numpy as jnp
 
     if name == "gelu":
         return lambda x: jax.nn.gelu(x, approximate=False)
     if name == "identity":
         return lambda x: x
+    if name == "softmax":
+        return lambda x: jax.nn.softmax(x.astype(jnp.float32), axis=-1).astype(x.dtype)
     found: Callable[[Any], Any] = getattr(jax.nn, name)
     return found
 

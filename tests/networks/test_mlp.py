@@ -10,10 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
 
 from nitro_cli import ArrayBatches, Experiment, Nitro, cache_stats
 from nitro_cli.errors import ConfigError
 from nitro_cli.networks import ACTIVATIONS, MLP, Network, register_network
+from nitro_cli.networks.layers import activation
 from nitro_cli.programs import adapt_returned
 from nitro_cli.registry import read_config
 from nitro_cli.tasks import Categorical, Task
@@ -96,6 +101,33 @@ def test_logits_are_float32_of_half_precision_too() -> None:
     adapted, params, state = built(MLP(hidden=(8,), norm="layer", outputs=3), x="float32[4]")
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     assert adapted.apply(half, state, (jnp.ones((2, 4), jnp.bfloat16),), train=False, key=None)[0].dtype == jnp.float32
+
+
+def test_a_softmax_between_layers_is_computed_in_float32_of_half_precision_too() -> None:
+    x = np.asarray(jnp.asarray(np.random.default_rng(0).normal(0, 3, (16, 512)), jnp.bfloat16), np.float64)
+    told = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    found = activation("softmax")(jnp.asarray(x, jnp.bfloat16))
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(found, np.float64), told, rtol=2**-8)
+
+
+def test_without_hidden_layers_it_is_the_logistic_regression_of_scikit_learn() -> None:
+    data, label = load_breast_cancer(return_X_y=True)
+    x = jnp.asarray((data - data.mean(axis=0)) / data.std(axis=0), jnp.float32)
+    adapted, params, state = built(MLP(outputs=2), x="float32[30]")
+    start, unflatten = ravel_pytree(params)
+
+    def logits(flat: Any) -> Any:
+        return adapted.apply(unflatten(flat), state, (x,), train=False, key=None)[0]
+
+    def objective(flat: Any) -> Any:  # two classes of opposite weights: half of their difference's penalty
+        picked = jnp.take_along_axis(jax.nn.log_softmax(logits(flat)), label[:, None], axis=1)
+        return jnp.square(unflatten(flat)["head"]["kernel"]).sum() - picked.sum()
+
+    step = jax.jit(jax.value_and_grad(objective))
+    fitted = minimize(lambda flat: [np.float64(part) for part in step(jnp.float32(flat))], start, jac=True).x
+    told = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(np.asarray(x), label).predict_proba(np.asarray(x))
+    np.testing.assert_allclose(jax.nn.softmax(logits(jnp.float32(fitted))), told, atol=2e-3)
 
 
 def test_hidden_layers_are_marked_by_their_names() -> None:
