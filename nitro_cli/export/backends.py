@@ -42,6 +42,7 @@ class ExportJob:
         config: the text of the configuration that rebuilds the experiment.
         expected: predictions to verify the artefact against: per batch size the wire inputs and the outputs by name.
         artefacts: further files to lie beside the program, by name: calibrator and policy.
+        kept: what the run keeps beside its checkpoints, such as a tokenizer: content by name.
     """
 
     served: Served
@@ -53,6 +54,7 @@ class ExportJob:
     config: str
     expected: Mapping[int, tuple[tuple[np.ndarray, ...], Mapping[str, np.ndarray]]]
     artefacts: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -58,6 +58,8 @@ class BundleBackend:
             (folder / "load.py").write_text(Path(load.__file__).read_text())
             for name, text in job.artefacts.items():
                 (folder / name).write_text(text)
+            for name, content in job.kept.items():
+                (folder / name).write_bytes(content)
             if job.patch is not None:
                 (folder / PATCH).write_bytes(job.patch)
             postprocess = None

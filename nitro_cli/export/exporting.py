@@ -27,7 +27,7 @@ from nitro_cli.export.repository import repository_facts
 from nitro_cli.export.writing import check_target
 from nitro_cli.programs import fresh_trace
 from nitro_cli.registry import exported_config
-from nitro_cli.run import Phase, PhaseName
+from nitro_cli.run import Phase, PhaseName, kept_digests
 from nitro_cli.text import user_path
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ def export(
     try_postprocess(served.contract, expected)
     repository, patch = repository_facts(writer, provenance_root)
     merged = merged_provenance(nitro, repository, provenance or {}) | ({} if judged is None else judged.provenance())
+    kept = nitro.plan.settings.kept
+    if kept:
+        merged["kept"] = kept_digests(kept)
     job = ExportJob(
         served=served,
         target=target,
@@ -105,6 +108,7 @@ def export(
         config=exported_config(nitro.resolved),
         expected=expected,
         artefacts={} if judged is None else judged.files(),
+        kept=kept,
     )
     return written(nitro, writer, job)
 

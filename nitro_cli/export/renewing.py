@@ -97,8 +97,15 @@ def renew(
         config=exported_config(resolved),
         expected=expected,
         artefacts={} if judged is None else judged.files(),
+        kept=_kept(source, manifest),
     )
     return written(nitro, writer, job)
+
+
+def _kept(source: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """What the bundle holds of the run's kept files; its digests were verified."""
+    named = json.loads((source / PROVENANCE).read_text()).get("kept", {})
+    return {name: (source / name).read_bytes() for name in named if name in manifest["files"]}
 
 
 class _Reads(Document):

@@ -133,13 +133,14 @@ class _VisionModel:
         from nitro_cli.networks.layers import logits_of, tap
 
         patches = self._patches(image, params["patch"]["kernel"].dtype)
-        position = params["position"]
-        x = patches @ params["patch"]["kernel"] + position[1:]
-        mask = None
+        position, place, mask = params["position"], params["position"][1:], None
+        # What is left out goes before the product: whatever it holds, no output and no gradient has part in it.
         if keep is not None and keep.dtype == bool:
             mask = jnp.pad(keep, ((0, 0), (1, 0)), constant_values=True)[:, None, None, :]
+            patches = jnp.where(keep[..., None], patches, 0)
         elif keep is not None:
-            x = jnp.take_along_axis(x, keep[..., None], axis=1)
+            patches, place = jnp.take_along_axis(patches, keep[..., None], axis=1), place[keep]
+        x = patches @ params["patch"]["kernel"] + place
         first = jnp.broadcast_to(params["cls"] + position[0], (x.shape[0], 1, x.shape[-1]))
         x = jnp.concatenate([first.astype(x.dtype), x], axis=1)
         dropout = BlockDropout(attention_dropout, residual_dropout, key if train else None)
@@ -153,7 +154,7 @@ class _VisionModel:
             x = tap(f"blocks/{number}", x)
         x = rms_norm(params["norm"], x)
         if self.readout == "tokens":
-            return x, state
+            return x if mask is None else jnp.where(mask[:, 0, 0, :, None], x, 0), state
         if self.readout == "cls":
             return logits_of(params["head"], x[:, 0]), state
         kept = jnp.ones(x.shape[:2], bool) if mask is None else mask[:, 0, 0]

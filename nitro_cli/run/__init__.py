@@ -14,6 +14,7 @@ with lazy_names(__name__):
     from nitro_cli.run.events import Diverged, EpochBegan, EpochDone, Event, Observer, SaveDue, StepsDone, Stopped
     from nitro_cli.run.forecast import DiskNeed, DryRun, ProgramUse, dry_run
     from nitro_cli.run.handle import Handle
+    from nitro_cli.run.kept_files import kept_digests
     from nitro_cli.run.loop import train_events
     from nitro_cli.run.output_meaning import OutputMeaning, meaning_of
     from nitro_cli.run.own_evaluation import EvaluatedRun

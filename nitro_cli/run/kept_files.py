@@ -63,9 +63,11 @@ def with_kept_files(settings: Settings, source: Source | None) -> Settings:
         IntegrityError: a file is missing or damaged.
         IncompatibleError: a part would make another file now.
     """
-    files = kept_in_run(source.run_path) if source is not None and source.run_path is not None else {}
+    if source is None:
+        return settings
+    files = source.kept if source.run_path is None else kept_in_run(source.run_path)
     e = settings.experiment
-    if not files or source is None:
+    if not files:
         return settings
     taking = {}
     for path, part in parts_of(e).items():

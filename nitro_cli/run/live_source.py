@@ -100,4 +100,5 @@ def _from_memory(handle: Live, load_ema: bool, what: str) -> Source:
         batch_fields=plan.data.recorded_fields,
     )
     text = f"the live handle of {name} at epoch {at.epoch}, step {at.step}"
-    return Source("handle", CheckpointRecord(meta=meta, arrays=arrays), text, derived=plan.settings.derived)
+    held = plan.settings
+    return Source("handle", CheckpointRecord(meta=meta, arrays=arrays), text, derived=held.derived, kept=held.kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -52,6 +52,7 @@ class Source:
         run: with a checkpointer of one's own, the run whose latest record it is.
         derived: what `derive` returned where the weights were trained; None where that is not known.
         run_path: the directory of the run, which holds what it keeps; None where there is none.
+        kept: what a live handle's run keeps, by name.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Source:
     derived: Mapping[str, Any] | None = None
     averaged_from: AveragedFrom | None = None
     run_path: Path | None = None
+    kept: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def resumed(self) -> ResumeMeta | None:

@@ -421,3 +421,14 @@ def test_rows_of_arrays_are_batched_as_a_copy_of_them_would_be():
 def test_rows_that_there_are_not_are_refused(rows, told):
     with pytest.raises(DataError, match=told):
         ArrayBatches({"x": np.zeros(4)}, 2, rows=rows)
+
+
+def test_columns_that_float32_cannot_tell_apart_are_refused_by_number(tmp_path):
+    x = np.zeros((200, 3), np.float32)
+    x[:, 0] = np.arange(200)
+    x[:, 1] = np.float64(1.7e9) + np.arange(200)  # seconds since 1970
+    x[:, 2] = 1.7e9
+    np.savez(tmp_path / "times.npz", x=x, label=np.arange(200) % 2)
+    data = {"kind": "arrays", "path": str(tmp_path / "times.npz"), "standardize": True}
+    with pytest.raises(DataError, match=r"the values of column 1 apart"):
+        Nitro(Net(data=data, columns=3, width=2))

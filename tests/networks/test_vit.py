@@ -95,6 +95,24 @@ def test_patches_that_are_kept_by_id_and_by_mask_come_out_alike_and_the_others_g
         np.testing.assert_array_equal(np.abs(tiles).sum(-1) > 0, mask)
 
 
+@pytest.mark.parametrize("readout", ["cls", "mean", "tokens"])
+@pytest.mark.parametrize("by_mask", [True, False])
+def test_what_a_patch_that_is_left_out_holds_has_no_part_in_outputs_and_gradients(readout: str, by_mask: bool) -> None:
+    adapted, params = built(readout)
+    keep = np.tile([True, False, True, True], (5, 1)) if by_mask else np.tile(np.array([0, 2, 3], np.int32), (5, 1))
+    odd = IMAGES.copy()
+    odd[:, :PATCH, PATCH:] = np.nan
+
+    def total(params: Any, images: Any) -> Any:
+        return outputs_of(adapted, params, images, keep=keep).sum()
+
+    value, gradient = jax.value_and_grad(total)(params, IMAGES)
+    of_odd, gradient_of_odd = jax.value_and_grad(total)(params, odd)
+    assert of_odd == pytest.approx(float(value), rel=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradient_of_odd, gradient)
+    assert not np.asarray(jax.grad(total, argnums=1)(params, IMAGES))[:, :PATCH, PATCH:].any()
+
+
 def test_the_mean_is_of_what_is_kept() -> None:
     adapted, params = built("mean")
     mask = np.tile([True, False, True, False], (5, 1))

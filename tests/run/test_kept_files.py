@@ -10,6 +10,7 @@ from nitro_cli import Experiment, Nitro, checkpoint_info
 from nitro_cli.data.language import BPE
 from nitro_cli.data.sets import DataSet, Text
 from nitro_cli.errors import ConfigError, IncompatibleError, IntegrityError
+from nitro_cli.export import BundleError, verify_bundle
 from nitro_cli.networks import Network, Transformer
 from nitro_cli.optim import Optim
 from nitro_cli.tasks import Categorical, Task
@@ -89,3 +90,21 @@ def test_another_one_is_refused_naming_both(run):
 def test_rows_longer_than_the_network_takes_are_refused(run):
     with pytest.raises(ConfigError, match="rows of 9 tokens are longer than max_seq_len = 8"):
         Nitro(Reader(data=Reader().data.replace(block=9)))
+
+
+def test_a_live_handle_gives_what_its_run_keeps(run):
+    handle, path = run
+    served = Nitro(Reader(), weights=handle, data={}, checkpointer=None)
+    assert served.plan.settings.kept["tokenizer.json"] == (path / "tokenizer.json").read_bytes()
+
+
+def test_a_bundle_carries_it_and_checks_it(run, tmp_path):
+    handle, path = run
+    content = (path / "tokenizer.json").read_bytes()
+    made = handle.export("bundle", dir=tmp_path / "out")
+    assert (made / "tokenizer.json").read_bytes() == content
+    assert json.loads((made / "provenance.json").read_text())["kept"]["tokenizer.json"].startswith("sha256:")
+    verify_bundle(made)
+    (made / "tokenizer.json").write_bytes(content + b" ")
+    with pytest.raises(BundleError, match=r"tokenizer\.json"):
+        verify_bundle(made)

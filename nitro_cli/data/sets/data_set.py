@@ -13,7 +13,7 @@ from nitro_cli.data.arrays import ArrayBatches
 from nitro_cli.data.dist import Dist
 from nitro_cli.data.sets.augment import Augment
 from nitro_cli.data.sets.built_set import BuiltSet
-from nitro_cli.data.sets.preparation import Normalize, check_preparation, prepared_fields
+from nitro_cli.data.sets.preparation import Normalize, check_preparation, check_spacing, prepared_fields
 from nitro_cli.data.splits import SplitPlan, StratifiedSplit
 from nitro_cli.data.standardizer import Standardizer
 from nitro_cli.errors import ConfigError
@@ -104,6 +104,7 @@ class DataSet(Part):
 
         Raises:
             ConfigError: the content is another than what is written, or no field can be prepared as the set says.
+            DataError: float32 cannot tell the values of a column apart.
         """
         check_preparation(self.label, self.normalize, self.augment, self.standardize, batch, declared.inputs)
         found: dict[str, Any] = {}
@@ -119,7 +120,9 @@ class DataSet(Part):
         if self.standardize and (self.mean is None or self.scale is None):
             if not isinstance(train, ArrayBatches) or not declared.inputs:
                 return found
-            fitted = Standardizer.fit(train.arrays[declared.inputs[0]], rows=train.rows).arrays()
+            columns = train.arrays[declared.inputs[0]]
+            fitted = Standardizer.fit(columns, rows=train.rows).arrays()
+            check_spacing(columns if train.rows is None else columns[train.rows], fitted["scale"])
             # As plain numbers, which a configuration can hold.
             found |= {name: tuple(map(float, fitted[name])) for name in fitted if getattr(self, name) is None}
         return found

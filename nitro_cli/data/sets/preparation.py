@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 from nitro_cli.data.sets.augment import Augment
-from nitro_cli.errors import ConfigError
+from nitro_cli.errors import ConfigError, DataError
 from nitro_cli.experiment import RowSpec
 
-__all__ = ["Normalize", "check_preparation", "prepared_fields"]
+__all__ = ["Normalize", "check_preparation", "check_spacing", "prepared_fields"]
 
 
 def _usable(value: tuple[tuple[float, ...], tuple[float, ...]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -130,4 +131,32 @@ def check_preparation(
             f"data.standardize needs one field of columns, float (B, columns), and {label} has {told}",
             where="data.standardize",
             fix="use data.normalize for images",
+        )
+
+
+_FINE = 1e-3
+"""What share of a deviation the distance of neighbouring float32 numbers may be."""
+
+
+def check_spacing(columns: np.ndarray, scale: np.ndarray) -> None:
+    """Refuse columns whose values are so large beside what they vary by that float32 cannot tell them apart.
+
+    Args:
+        columns: of the rows of train, (rows, columns).
+        scale: the deviation of each.
+
+    Raises:
+        DataError: names the columns by their number.
+    """
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    distance = np.spacing(np.maximum(abs(low), abs(high)).astype(np.float32))
+    lost = np.flatnonzero((low < high) & (distance > _FINE * scale))
+    if len(lost):
+        at = lost[0]
+        raise DataError(
+            f"float32 cannot tell the values of column {', '.join(map(str, lost[:20]))} apart",
+            where="data.standardize",
+            why=f"column {at} goes from {low[at]:.10g} to {high[at]:.10g} with a deviation of {scale[at]:.3g}, and its "
+            f"neighbouring float32 numbers are {distance[at]:.3g} apart",
+            fix="take an offset off before the data is saved, such as the first time of a column of times",
         )
