@@ -25,7 +25,7 @@ class ConvBlock:
 
     Attributes:
         kernel, stride, padding, pool: in pixels, alike along both axes.
-        sides: of the image that leaves the convolution, and of the one that leaves the pool.
+        convolved, pooled: the sides of the image that leaves the convolution, and of the one that leaves the pool.
     """
 
     kernel: int

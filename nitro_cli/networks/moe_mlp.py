@@ -124,5 +124,5 @@ class _Mixture:
         picked = jax.nn.one_hot(chosen, logits.shape[-1], dtype=jnp.float32)
         gates = (jax.nn.softmax(best, axis=-1)[..., None] * picked).sum(axis=1)
         each = jnp.einsum("bi,eio->beo", x, own["experts"]["kernel"]) + own["experts"]["bias"]
-        share = jax.lax.stop_gradient(picked.mean(axis=1))
+        share = picked.mean(axis=1)  # of whole numbers, which have no gradient
         return jnp.einsum("be,beo->bo", gates.astype(x.dtype), each), share, jax.nn.softmax(logits, axis=-1)
