@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -35,6 +36,7 @@ class Augment(Part):
         """The smallest side of an image that it can work on."""
         return self.least_side
 
+    @abstractmethod
     def __call__(self, key: Any, image: Any) -> Any:
         """The image changed.
 
@@ -42,7 +44,6 @@ class Augment(Part):
             key: a JAX random key.
             image: f32[H, W, C], bytes as 0..1.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does to an image")
 
 
 class _OfPixels(Augment):
