@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +27,17 @@ def _light_heap() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def compiled() -> Callable[[], int]:
+    """How many programs were compiled or loaded since the test began."""
+    from nitro_cli import cache_stats
+
+    before = cache_stats()
+
+    def count() -> int:
+        now = cache_stats()
+        return now.misses + now.disk_hits - before.misses - before.disk_hits
+
+    return count

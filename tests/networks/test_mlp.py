@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
-from nitro_cli import ArrayBatches, Experiment, Nitro, cache_stats
+from nitro_cli import ArrayBatches, Experiment, Nitro
 from nitro_cli.errors import ConfigError
 from nitro_cli.networks import ACTIVATIONS, MLP, Network, register_network
 from nitro_cli.networks.layers import activation
@@ -236,18 +236,6 @@ def test_rates_are_inputs_of_the_program_and_schedules_reach_them(tmp_path: Path
     first.set_device(**{"network.dropout": 0.3})
     with pytest.raises(ConfigError, match="dropout"):
         first.set_device(**{"network.dropout": 1.0})
-
-
-@pytest.fixture
-def compiled() -> Callable[[], int]:
-    """How many programs were compiled or loaded since the test began."""
-    before = cache_stats()
-
-    def count() -> int:
-        now = cache_stats()
-        return now.misses + now.disk_hits - before.misses - before.disk_hits
-
-    return count
 
 
 @register_network("tests.doubled")

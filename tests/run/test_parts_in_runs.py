@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_cli import Nitro, cache_stats, linear
+from nitro_cli import Nitro, linear
 from nitro_cli.errors import ConfigError, IncompatibleError, RoutingError
 from nitro_cli.registry import read_config, resolve
 from nitro_cli.tasks import Task
@@ -39,18 +39,6 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def soft(**fields: Any) -> Supplied:
     return Supplied(task={"kind": "soft", **fields})
-
-
-@pytest.fixture
-def compiled() -> Callable[[], int]:
-    """How many programs were compiled or loaded since the test began."""
-    before = cache_stats()
-
-    def count() -> int:
-        now = cache_stats()
-        return now.misses + now.disk_hits - before.misses - before.disk_hits
-
-    return count
 
 
 def test_it_trains_as_the_experiment_that_writes_the_same_itself(tmp_path: Path, bits: Any) -> None:
